@@ -1,0 +1,84 @@
+//! The table of workload kinds. A new kind is one row here; the webhook configuration, the watches and the
+//! roles are made from it.
+
+/// One kind of object that has a pod template and that admission pins.
+#[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkloadKind {
+    /// API group, as in `apps`.
+    pub group: &'static str,
+    /// API version, as in `v1`.
+    pub version: &'static str,
+    /// Kind, as in `Deployment`.
+    pub kind: &'static str,
+    /// Resource, as in `deployments`.
+    pub plural: &'static str,
+    /// Where the pod template is: the field names from the object's root.
+    pub template: &'static [&'static str],
+    /// How the workload's controller marks the ReplicaSet of the current template.
+    pub current_holder: CurrentHolder,
+}
+
+/// How to tell which ReplicaSet belongs to a workload's current template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CurrentHolder {
+    /// Its template equals the workload's, less the hash label: both have been defaulted by the API server.
+    EqualTemplate,
+    /// Its hash label equals the workload's `status.currentPodHash`: a custom resource's template is stored without
+    /// the defaults that its ReplicaSet's has, so the two cannot be compared.
+    PodHash,
+}
+
+/// Label that the Deployment controller adds to a ReplicaSet's template.
+pub const DEPLOYMENT_HASH_LABEL: &str = "pod-template-hash";
+/// Label that the Rollouts controller adds to a ReplicaSet's template.
+pub const ROLLOUT_HASH_LABEL: &str = "rollouts-pod-template-hash";
+
+/// Deployments of `apps/v1`.
+pub static DEPLOYMENT: WorkloadKind = WorkloadKind {
+    group: "apps",
+    version: "v1",
+    kind: "Deployment",
+    plural: "deployments",
+    template: &["spec", "template"],
+    current_holder: CurrentHolder::EqualTemplate,
+};
+
+/// Rollouts of Argo Rollouts. One with a `workloadRef` has no template of its own: the Deployment is pinned and the
+/// ReplicaSets that the Rollout makes from it are holders like any other.
+pub static ROLLOUT: WorkloadKind = WorkloadKind {
+    group: "argoproj.io",
+    version: "v1alpha1",
+    kind: "Rollout",
+    plural: "rollouts",
+    template: &["spec", "template"],
+    current_holder: CurrentHolder::PodHash,
+};
+
+/// All kinds that admission pins.
+pub static WORKLOADS: [&WorkloadKind; 2] = [&DEPLOYMENT, &ROLLOUT];
+
+/// The row for a group and kind, if it is one that confpin pins.
+#[must_use]
+pub fn find(group: &str, kind: &str) -> Option<&'static WorkloadKind> {
+    WORKLOADS.into_iter().find(|row| row.group == group && row.kind == kind)
+}
+
+impl WorkloadKind {
+    /// `apps/v1` and the like.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        format!("{}/{}", self.group, self.version)
+    }
+
+    /// `Deployment.apps`: the kind's name without its version, as `kubectl` takes it.
+    #[must_use]
+    pub fn qualified(&self) -> String {
+        format!("{}.{}", self.kind, self.group)
+    }
+
+    /// JSON pointer of the pod template from the object's root, `/spec/template`.
+    #[must_use]
+    pub fn template_pointer(&self) -> String {
+        self.template.iter().flat_map(|field| ["/", field]).collect()
+    }
+}

@@ -1,0 +1,63 @@
+//! The record on a workload: what each of its sources contained when its template was decided.
+//!
+//! The text is deterministic, `{"app-config":"<64 hex>","late":null}`: it changes only with what it says, so no
+//! diff and no re-admission moves it. `null` is a source that did not exist. The reconciler compares it with the
+//! sources, so that nothing is forgotten over a restart and an undo is not undone.
+
+use std::collections::BTreeMap;
+
+use crate::pin::content::ContentHash;
+
+/// Content hash by source name; `None` for a source that did not exist.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Record(pub BTreeMap<String, Option<ContentHash>>);
+
+impl Record {
+    /// Reads the annotation's text. Entries that confpin could not have written are passed over: the next decision
+    /// writes the record anew.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let entries: BTreeMap<String, Option<String>> = serde_json::from_str(text).unwrap_or_default();
+        Self(
+            entries
+                .into_iter()
+                .filter_map(|(source, hash)| match hash {
+                    None => Some((source, None)),
+                    Some(hash) => hash.parse().ok().map(|hash| (source, Some(hash))),
+                })
+                .collect(),
+        )
+    }
+
+    /// The annotation's text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let entries: serde_json::Map<_, _> =
+            self.0.iter().map(|(source, hash)| (source.clone(), hash.map(|hash| hash.to_string()).into())).collect();
+        serde_json::Value::Object(entries).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pin::content::Content;
+
+    #[test]
+    fn text_and_record_go_round() {
+        let record = Record(BTreeMap::from([
+            ("late".to_owned(), None),
+            ("app-config".to_owned(), Some(Content::default().hash("app-config"))),
+        ]));
+        assert_eq!(Record::parse(&record.text()), record);
+        assert!(record.text().starts_with(r#"{"app-config":""#));
+        assert!(record.text().ends_with(r#","late":null}"#));
+    }
+
+    #[test]
+    fn what_is_no_record_reads_as_an_empty_one() {
+        for text in ["", "x", "[]", r#"{"a":1}"#, r#"{"a":"12"}"#] {
+            assert_eq!(Record::parse(text), Record::default());
+        }
+    }
+}

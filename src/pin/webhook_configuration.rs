@@ -1,0 +1,127 @@
+//! The MutatingWebhookConfiguration, made from the table of kinds: what the API server sends to confpin.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube::api::ObjectMeta;
+
+use crate::pin::kinds::{WORKLOADS, WorkloadKind};
+use crate::pin::meta;
+
+/// Path of the webhook on the server.
+pub const PATH: &str = "/mutate";
+
+/// Name of the configuration object.
+pub const NAME: &str = "confpin";
+
+/// How long the API server waits for an answer, in seconds. It passes the time along and confpin answers within it.
+const TIMEOUT_SECONDS: i32 = 10;
+
+/// Never matched, whatever their labels: what the cluster needs to come up must not need confpin.
+const EXCLUDED_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
+
+/// What the API server does with a request when it gets no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FailurePolicy {
+    /// It refuses the request: no workload of a labelled namespace goes in unpinned.
+    #[default]
+    Fail,
+    /// It lets the request pass unpinned.
+    Ignore,
+}
+
+/// The configuration by which an API server sends workloads to `client`.
+///
+/// `own_namespace` is the one that confpin runs in, if any: it is never matched, so that confpin can come up with all
+/// its replicas down.
+#[must_use]
+pub fn webhook_configuration(
+    client: &WebhookClientConfig,
+    failure_policy: FailurePolicy,
+    own_namespace: Option<&str>,
+) -> MutatingWebhookConfiguration {
+    let excluded = EXCLUDED_NAMESPACES.into_iter().chain(own_namespace).map(str::to_owned).collect();
+    let namespaces = LabelSelector {
+        match_labels: Some(BTreeMap::from([(meta::PIN.to_owned(), meta::ENABLED.to_owned())])),
+        match_expressions: Some(vec![LabelSelectorRequirement {
+            key: "kubernetes.io/metadata.name".to_owned(),
+            operator: "NotIn".to_owned(),
+            values: Some(excluded),
+        }]),
+    };
+    let webhook = |kind: &&WorkloadKind| MutatingWebhook {
+        name: format!("{}.{}.confpin.dev", kind.plural, kind.group.replace('.', "-")),
+        admission_review_versions: vec!["v1".to_owned()],
+        client_config: client.clone(),
+        failure_policy: Some(format!("{failure_policy:?}")),
+        match_conditions: Some(match_conditions(kind)),
+        match_policy: Some("Equivalent".to_owned()),
+        namespace_selector: Some(namespaces.clone()),
+        object_selector: None,
+        // A webhook that runs after us may add a reference: then we are asked once more.
+        reinvocation_policy: Some("IfNeeded".to_owned()),
+        rules: Some(vec![RuleWithOperations {
+            api_groups: Some(vec![kind.group.to_owned()]),
+            api_versions: Some(vec![kind.version.to_owned()]),
+            operations: Some(vec!["CREATE".to_owned(), "UPDATE".to_owned()]),
+            // Without a slash: no subresource, so no /scale and no /status.
+            resources: Some(vec![kind.plural.to_owned()]),
+            scope: Some("Namespaced".to_owned()),
+        }]),
+        side_effects: "NoneOnDryRun".to_owned(),
+        timeout_seconds: Some(TIMEOUT_SECONDS),
+    };
+    MutatingWebhookConfiguration {
+        metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
+        webhooks: Some(WORKLOADS.iter().map(webhook).collect()),
+    }
+}
+
+/// The client configuration of a webhook outside of the cluster.
+#[must_use]
+pub fn client_by_url(url: String, ca_pem: &str) -> WebhookClientConfig {
+    WebhookClientConfig { url: Some(url), ca_bundle: Some(ByteString(ca_pem.as_bytes().to_vec())), service: None }
+}
+
+/// CEL that keeps from confpin what it would leave alone anyway, so that its outage cannot touch it: scaling, status
+/// and label changes, and workloads that name no ConfigMap.
+fn match_conditions(kind: &WorkloadKind) -> Vec<MatchCondition> {
+    let condition = |name: &str, expression: String| MatchCondition { name: name.to_owned(), expression };
+    vec![
+        condition("template-or-annotation-changes", changes(kind)),
+        condition("names-a-configmap", names_a_configmap(kind)),
+    ]
+}
+
+fn changes(kind: &WorkloadKind) -> String {
+    let template: String = kind.template.iter().flat_map(|field| [".?", field]).collect();
+    let annotation = |object: &str, key: &str| format!("{object}.metadata.?annotations[?\"{key}\"]");
+    let (refresh, record) = (meta::REFRESH, meta::RECORD);
+    format!(
+        "request.operation == \"CREATE\" || object{template} != oldObject{template} || {} != {} || ({}.hasValue() && {} != {})",
+        annotation("object", refresh),
+        annotation("oldObject", refresh),
+        annotation("oldObject", record),
+        annotation("object", record),
+        annotation("oldObject", record),
+    )
+}
+
+fn names_a_configmap(kind: &WorkloadKind) -> String {
+    let template: String = kind.template.iter().flat_map(|field| [".?", field]).collect();
+    let list = |name: &str| format!("object{template}.?spec.?{name}.orValue([])");
+    let volume = "has(v.configMap) || (has(v.projected) && has(v.projected.sources) \
+                  && v.projected.sources.exists(s, has(s.configMap)))";
+    let container = "(has(c.envFrom) && c.envFrom.exists(e, has(e.configMapRef))) \
+                     || (has(c.env) && c.env.exists(e, has(e.valueFrom) && has(e.valueFrom.configMapKeyRef)))";
+    format!(
+        "{}.exists(v, {volume}) || ({} + {}).exists(c, {container})",
+        list("volumes"),
+        list("initContainers"),
+        list("containers"),
+    )
+}
