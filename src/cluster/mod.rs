@@ -1,1 +1,65 @@
+//! Every read from and write to the API server, in one place: the right to do anything else need not be granted.
 
+pub mod error;
+pub mod registration;
+pub mod retry;
+pub mod snapshots;
+pub mod workloads;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
+
+use crate::pin::meta;
+pub use error::Error;
+
+/// The API server, with the few things that confpin asks of it.
+///
+/// Reads are live: without a resourceVersion the API server answers with the newest state
+/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>). Requests that fail for the
+/// moment are tried again a few times; the caller bounds the whole by a deadline.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+}
+
+/// What admission wants to know of a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NamespaceState {
+    /// Its annotation turns pinning off.
+    pub opts_out: bool,
+    /// It is being deleted: nothing can be created in it any more.
+    pub terminating: bool,
+}
+
+impl Cluster {
+    /// The cluster that `client` talks to.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// The client itself, for watches.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Reads a namespace. Where confpin may not (an installation without cluster-wide rights) or it is gone, the
+    /// defaults hold.
+    ///
+    /// # Errors
+    /// When the API server cannot be asked.
+    pub async fn namespace(&self, name: &str) -> Result<NamespaceState, Error> {
+        let api: Api<Namespace> = Api::all(self.client());
+        let found = retry::transient("read the namespace", async || api.get_metadata_opt(name).await).await;
+        match found {
+            Ok(None) => Ok(NamespaceState::default()),
+            Ok(Some(namespace)) => Ok(NamespaceState {
+                opts_out: namespace.metadata.annotations.as_ref().is_some_and(meta::opts_out),
+                terminating: namespace.metadata.deletion_timestamp.is_some(),
+            }),
+            Err(error) if error.is_forbidden() => Ok(NamespaceState::default()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -9,6 +9,8 @@ pub mod decision;
 pub mod exempt;
 pub mod kinds;
 pub mod meta;
+pub mod objects;
+pub mod ownership;
 pub mod patch;
 pub mod record;
 pub mod references;

@@ -1,1 +1,7 @@
+//! The webhook: admission reviews in, JSON patches out.
 
+pub mod admission;
+pub mod handler;
+pub mod refusal;
+pub mod review;
+pub mod snapshots;

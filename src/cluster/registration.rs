@@ -1,0 +1,24 @@
+//! Registers the webhook with the API server.
+
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, WebhookClientConfig};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+
+use crate::cluster::{Cluster, Error, retry};
+use crate::pin::meta;
+use crate::pin::webhook_configuration::{FailurePolicy, NAME, webhook_configuration};
+
+impl Cluster {
+    /// Creates or updates the MutatingWebhookConfiguration so that the API server calls `client`.
+    ///
+    /// # Errors
+    /// When the API server refuses or cannot be asked.
+    pub async fn register_webhook(&self, client: &WebhookClientConfig, failure_policy: FailurePolicy) -> Result<(), Error> {
+        let api: Api<MutatingWebhookConfiguration> = Api::all(self.client());
+        let params = PatchParams::apply(meta::FIELD_MANAGER).force();
+        let configuration = webhook_configuration(client, failure_policy, None);
+        let action = format!("register the MutatingWebhookConfiguration {NAME}");
+        retry::transient(&action, async || api.patch(NAME, &params, &Patch::Apply(&configuration)).await).await?;
+        Ok(())
+    }
+}

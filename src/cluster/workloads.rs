@@ -1,0 +1,86 @@
+//! Workloads, their holders, and pods: reads, and the one annotation that the reconciler may set.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::{GroupVersionKind, Selector};
+
+use crate::cluster::{Cluster, Error, retry};
+use crate::pin::kinds::{WORKLOADS, WorkloadKind};
+use crate::pin::objects::{Holder, WorkloadState};
+use crate::pin::references;
+
+/// The API resource of a workload kind.
+#[must_use]
+pub fn api_resource(kind: &WorkloadKind) -> ApiResource {
+    let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
+    ApiResource::from_gvk_with_plural(&gvk, kind.plural)
+}
+
+/// The API resource of ReplicaSets.
+#[must_use]
+pub fn replica_sets() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("apps", "v1", "ReplicaSet"), "replicasets")
+}
+
+impl Cluster {
+    /// Reads a workload live; `None` when there is none, or the cluster does not know its kind.
+    ///
+    /// # Errors
+    /// When the API server refuses or cannot be asked.
+    pub async fn workload(
+        &self,
+        kind: &'static WorkloadKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<WorkloadState>, Error> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, &api_resource(kind));
+        let found = retry::transient(&format!("read {} {name}", kind.kind), async || api.get_opt(name).await).await?;
+        Ok(found.map(|object| WorkloadState::new(kind, &object)))
+    }
+
+    /// Lists live the ReplicaSets of a namespace that `selector` selects; all of them without a selector.
+    ///
+    /// # Errors
+    /// When the API server refuses or cannot be asked.
+    pub async fn holders(&self, namespace: &str, selector: Option<&LabelSelector>) -> Result<Vec<Holder>, Error> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, &replica_sets());
+        // A selector that cannot be read selects nothing that we could rely on: list all.
+        let selector = selector.and_then(|selector| Selector::try_from(selector.clone()).ok());
+        let params = selector.map_or_else(ListParams::default, |selector| ListParams::default().labels_from(&selector));
+        let list = retry::transient("list ReplicaSets", async || api.list(&params).await).await?;
+        Ok(list.items.iter().map(Holder::new).collect())
+    }
+
+    /// Whether any workload, ReplicaSet or pod of a namespace names a ConfigMap, by live reads.
+    ///
+    /// # Errors
+    /// When the API server refuses or cannot be asked.
+    pub async fn names_configmap(&self, namespace: &str, name: &str) -> Result<bool, Error> {
+        for kind in WORKLOADS {
+            // A cluster without the kind has no such workload.
+            let list = self.list(namespace, &api_resource(kind)).await.or_else(|error| match error.is_not_found() {
+                true => Ok(Vec::new()),
+                false => Err(error),
+            })?;
+            if list.iter().any(|object| WorkloadState::new(kind, object).configmaps.contains(name)) {
+                return Ok(true);
+            }
+        }
+        let holders = self.list(namespace, &replica_sets()).await?;
+        if holders.iter().any(|object| Holder::new(object).configmaps.contains(name)) {
+            return Ok(true);
+        }
+        // A pod is its own template. Pods outlive their ReplicaSet after `kubectl delete --cascade=orphan`.
+        let pods = self.list(namespace, &ApiResource::erase::<Pod>(&())).await?;
+        Ok(pods.iter().any(|pod| references::names(&pod.data).contains(name)))
+    }
+
+    async fn list(&self, namespace: &str, resource: &ApiResource) -> Result<Vec<DynamicObject>, Error> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, resource);
+        let action = format!("list {}", resource.plural);
+        let params = ListParams::default();
+        Ok(retry::transient(&action, async || api.list(&params).await).await?.items)
+    }
+}

@@ -1,0 +1,209 @@
+//! What the decisions use of workloads and holders: small structs, made from whole objects as these come in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
+use kube::api::{DynamicObject, ObjectMeta};
+use serde_json::Value;
+
+use crate::pin::kinds::{CurrentHolder, DEPLOYMENT, ROLLOUT, ROLLOUT_HASH_LABEL, WorkloadKind};
+use crate::pin::meta;
+use crate::pin::references;
+use crate::pin::template::{self, TemplateDigest};
+
+/// A workload as the API server stores it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkloadState {
+    /// Its kind.
+    pub kind: &'static WorkloadKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its generation: counts the changes of its spec.
+    pub generation: i64,
+    /// The generation that its controller has dealt with.
+    pub observed_generation: i64,
+    /// When it was created.
+    pub created: Option<jiff::Timestamp>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Our annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// The ConfigMaps that its template names.
+    pub configmaps: BTreeSet<String>,
+    /// Its template, to be compared with its ReplicaSets'.
+    pub template: TemplateDigest,
+    /// `status.currentPodHash` of a Rollout.
+    pub pod_hash: Option<String>,
+    /// The Deployment whose template this Rollout uses in place of its own.
+    pub workload_ref: Option<String>,
+    /// The generation of that Deployment that the Rollout's controller has dealt with.
+    pub observed_workload_generation: i64,
+    /// Selects its ReplicaSets.
+    pub selector: Option<LabelSelector>,
+}
+
+impl WorkloadState {
+    /// Reads what is used of `object`.
+    #[must_use]
+    pub fn new(kind: &'static WorkloadKind, object: &DynamicObject) -> Self {
+        let (meta, data) = (&object.metadata, &object.data);
+        let template = kind.template.iter().fold(data, |value, field| &value[*field]);
+        let reference = &data["spec"]["workloadRef"];
+        let status = &data["status"];
+        Self {
+            kind,
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            generation: meta.generation.unwrap_or_default(),
+            observed_generation: number(&status["observedGeneration"]),
+            created: meta.creation_timestamp.as_ref().map(|time| time.0),
+            deleting: meta.deletion_timestamp.is_some(),
+            annotations: own_annotations(meta),
+            configmaps: references::names(template),
+            template: template::digest(template),
+            pod_hash: text(&status["currentPodHash"]),
+            workload_ref: text(&reference["name"]).filter(|_| reference["kind"] == DEPLOYMENT.kind && *kind == ROLLOUT),
+            observed_workload_generation: number(&status["workloadObservedGeneration"]),
+            selector: serde_json::from_value(data["spec"]["selector"].clone()).ok(),
+        }
+    }
+
+    /// The value of one of our annotations.
+    #[must_use]
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.get(key).map(String::as_str)
+    }
+
+    /// Whether `holder` is the ReplicaSet of this workload's current template.
+    #[must_use]
+    pub fn is_current_holder(&self, holder: &Holder) -> bool {
+        holder.controller.as_ref().is_some_and(|controller| controller.uid == self.uid)
+            && match self.kind.current_holder {
+                CurrentHolder::EqualTemplate => holder.template == self.template,
+                CurrentHolder::PodHash => self.pod_hash.is_some() && holder.pod_hash == self.pod_hash,
+            }
+    }
+}
+
+/// A ReplicaSet: its life bounds that of the snapshots that it names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Holder {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// When it was created.
+    pub created: Option<jiff::Timestamp>,
+    /// The object that controls it.
+    pub controller: Option<OwnerReference>,
+    /// The ConfigMaps that its template names.
+    pub configmaps: BTreeSet<String>,
+    /// Its template, less the hash label.
+    pub template: TemplateDigest,
+    /// The hash label that the Rollouts controller gave it.
+    pub pod_hash: Option<String>,
+}
+
+impl Holder {
+    /// Reads what is used of a ReplicaSet.
+    #[must_use]
+    pub fn new(object: &DynamicObject) -> Self {
+        let meta = &object.metadata;
+        let template = &object.data["spec"]["template"];
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            deleting: meta.deletion_timestamp.is_some(),
+            created: meta.creation_timestamp.as_ref().map(|time| time.0),
+            controller: meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).cloned(),
+            configmaps: references::names(template),
+            template: template::digest(template),
+            pod_hash: meta.labels.as_ref().and_then(|labels| labels.get(ROLLOUT_HASH_LABEL)).cloned(),
+        }
+    }
+
+    /// The owner reference that a snapshot gets for this holder: just what the garbage collector needs.
+    /// `blockOwnerDeletion` is false, so that no right on finalizers is needed
+    /// (OwnerReferencesPermissionEnforcement) and no foreground deletion waits for us.
+    #[must_use]
+    pub fn owner_reference(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: "apps/v1".to_owned(),
+            kind: "ReplicaSet".to_owned(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            controller: Some(false),
+            block_owner_deletion: Some(false),
+        }
+    }
+}
+
+fn own_annotations(meta: &ObjectMeta) -> BTreeMap<String, String> {
+    let own = [meta::PIN, meta::RECORD, meta::REFRESH, meta::ROLLOUT];
+    let annotations = meta.annotations.iter().flatten();
+    annotations
+        .filter(|(key, _)| own.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// A number, also where it is written as a text: Rollouts do so with `status.observedGeneration`.
+fn number(value: &Value) -> i64 {
+    value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(value: Value) -> DynamicObject {
+        serde_json::from_value(value).expect("an object")
+    }
+
+    #[test]
+    fn reads_a_rollout_with_a_workload_ref() {
+        let rollout = WorkloadState::new(&ROLLOUT, &object(json!({
+            "metadata": {"name": "r", "namespace": "n", "uid": "u", "generation": 3,
+                         "annotations": {meta::RECORD: "{}", "other": "x"}},
+            "spec": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
+            "status": {"observedGeneration": "3", "workloadObservedGeneration": "7", "currentPodHash": "5d"}})));
+        assert_eq!(rollout.workload_ref.as_deref(), Some("d"));
+        assert_eq!((rollout.observed_generation, rollout.observed_workload_generation), (3, 7));
+        assert_eq!(rollout.annotations.len(), 1);
+        assert!(rollout.configmaps.is_empty());
+    }
+
+    #[test]
+    fn the_current_holder_of_a_deployment_has_its_template_and_of_a_rollout_its_hash() {
+        let template = |label: Value| json!({"metadata": {"labels": label},
+            "spec": {"volumes": [{"configMap": {"name": "a-0123456789"}}]}});
+        let holder = Holder::new(&object(json!({
+            "metadata": {"name": "h", "labels": {ROLLOUT_HASH_LABEL: "5d"},
+                         "ownerReferences": [{"apiVersion": "x", "kind": "y", "name": "d", "uid": "u", "controller": true}]},
+            "spec": {"template": template(json!({"a": "b", "pod-template-hash": "5d"}))}})));
+        assert_eq!(holder.configmaps, BTreeSet::from(["a-0123456789".to_owned()]));
+        let workload = |kind, label: Value, uid: &str, hash: &str| WorkloadState::new(kind, &object(json!({
+            "metadata": {"uid": uid}, "spec": {"template": template(label)}, "status": {"currentPodHash": hash}})));
+        assert!(workload(&DEPLOYMENT, json!({"a": "b"}), "u", "").is_current_holder(&holder));
+        assert!(!workload(&DEPLOYMENT, json!({"a": "c"}), "u", "").is_current_holder(&holder));
+        assert!(!workload(&DEPLOYMENT, json!({"a": "b"}), "v", "").is_current_holder(&holder));
+        assert!(workload(&ROLLOUT, json!({"a": "c"}), "u", "5d").is_current_holder(&holder));
+        assert!(!workload(&ROLLOUT, json!({"a": "b"}), "u", "").is_current_holder(&holder));
+    }
+}

@@ -1,0 +1,230 @@
+//! What the reconciler knows: workloads and holders, and by which snapshots they are concerned. Every question is
+//! answered by a look-up, so that the work for an event does not grow with the number of objects.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::pin::claim::Claim;
+use crate::pin::kinds::{self, WorkloadKind};
+use crate::pin::objects::{Holder, WorkloadState};
+use crate::pin::ownership::Naming;
+
+/// Namespace and name of a ConfigMap or a ReplicaSet.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl Key {
+    /// The key of `name` in `namespace`.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+/// A workload's kind and key.
+pub type WorkloadKey = (&'static WorkloadKind, Key);
+
+/// The key of a workload.
+#[must_use]
+pub fn workload_key(workload: &WorkloadState) -> WorkloadKey {
+    (workload.kind, Key::new(&workload.namespace, &workload.name))
+}
+
+/// The workload that a claim on a snapshot of `namespace` is of.
+#[must_use]
+pub fn claimant(namespace: &str, claim: &Claim) -> Option<WorkloadKey> {
+    let (kind, group) = claim.kind.split_once('.')?;
+    Some((kinds::find(group, kind)?, Key::new(namespace, &claim.name)))
+}
+
+/// Workloads and holders, by themselves and by what they name.
+#[derive(Debug, Default)]
+pub struct Index {
+    workloads: HashMap<WorkloadKey, Arc<WorkloadState>>,
+    holders: HashMap<Key, Arc<Holder>>,
+    workloads_by_configmap: Many<Key, WorkloadKey>,
+    holders_by_configmap: Many<Key, Key>,
+    rollouts_by_deployment: Many<Key, WorkloadKey>,
+    snapshots_by_claimant: Many<WorkloadKey, Key>,
+    claimants: HashMap<Key, Vec<WorkloadKey>>,
+}
+
+impl Index {
+    /// The workloads whose stored template names a ConfigMap, and the Rollouts that refer to one of these.
+    #[must_use]
+    pub fn workloads_naming(&self, configmap: &Key) -> Vec<Naming> {
+        let mut found = Vec::new();
+        for key in self.workloads_by_configmap.get(configmap) {
+            let Some(workload) = self.workloads.get(key) else { continue };
+            found.push(Naming { workload: workload.clone(), by_reference: None });
+            for rollout in self.referring_rollouts(key).filter_map(|rollout| self.workloads.get(rollout)) {
+                found.push(Naming { workload: rollout.clone(), by_reference: Some(workload.clone()) });
+            }
+        }
+        found
+    }
+
+    /// The holders whose template names a ConfigMap.
+    #[must_use]
+    pub fn holders_naming(&self, configmap: &Key) -> Vec<Arc<Holder>> {
+        self.holders_by_configmap.get(configmap).filter_map(|key| self.holders.get(key)).cloned().collect()
+    }
+
+    /// A workload.
+    #[must_use]
+    pub fn workload(&self, key: &WorkloadKey) -> Option<&Arc<WorkloadState>> {
+        self.workloads.get(key)
+    }
+
+    /// Whether a ReplicaSet with this UID is known.
+    #[must_use]
+    pub fn knows_holder(&self, holder: &Holder) -> bool {
+        let key = Key::new(&holder.namespace, &holder.name);
+        self.holders.get(&key).is_some_and(|known| known.uid == holder.uid)
+    }
+
+    fn referring_rollouts(&self, deployment: &WorkloadKey) -> impl Iterator<Item = &WorkloadKey> {
+        let is_deployment = *deployment.0 == kinds::DEPLOYMENT;
+        self.rollouts_by_deployment.get(&deployment.1).filter(move |_| is_deployment)
+    }
+
+    /// Takes in a workload. Returns the ConfigMaps that it concerns: those that it names or named, and those that it
+    /// has claims on.
+    pub fn put_workload(&mut self, workload: WorkloadState) -> BTreeSet<Key> {
+        let key = workload_key(&workload);
+        let mut concerned = self.remove_workload(&key);
+        for name in &workload.configmaps {
+            self.workloads_by_configmap.insert(Key::new(&workload.namespace, name), key.clone());
+        }
+        if let Some(deployment) = &workload.workload_ref {
+            self.rollouts_by_deployment.insert(Key::new(&workload.namespace, deployment), key.clone());
+        }
+        self.workloads.insert(key.clone(), Arc::new(workload));
+        concerned.extend(self.concerned_by(&key));
+        concerned
+    }
+
+    /// Forgets a workload. Returns the ConfigMaps that it concerned.
+    pub fn remove_workload(&mut self, key: &WorkloadKey) -> BTreeSet<Key> {
+        let concerned = self.concerned_by(key);
+        if let Some(workload) = self.workloads.remove(key) {
+            for name in &workload.configmaps {
+                self.workloads_by_configmap.remove(&Key::new(&workload.namespace, name), key);
+            }
+            if let Some(deployment) = &workload.workload_ref {
+                self.rollouts_by_deployment.remove(&Key::new(&workload.namespace, deployment), key);
+            }
+        }
+        concerned
+    }
+
+    fn concerned_by(&self, key: &WorkloadKey) -> BTreeSet<Key> {
+        let Some(workload) = self.workloads.get(key) else {
+            return self.snapshots_by_claimant.get(key).cloned().collect();
+        };
+        let deployment = workload.workload_ref.as_ref().and_then(|name| {
+            self.workloads.get(&(&kinds::DEPLOYMENT, Key::new(&workload.namespace, name)))
+        });
+        let names = workload.configmaps.iter().chain(deployment.into_iter().flat_map(|it| &it.configmaps));
+        let named = names.map(|name| Key::new(&workload.namespace, name));
+        named.chain(self.snapshots_by_claimant.get(key).cloned()).collect()
+    }
+
+    /// Takes in a holder. Returns the ConfigMaps that it names or named.
+    pub fn put_holder(&mut self, holder: Holder) -> BTreeSet<Key> {
+        let key = Key::new(&holder.namespace, &holder.name);
+        let mut concerned = self.remove_holder(&key);
+        for name in &holder.configmaps {
+            let configmap = Key::new(&holder.namespace, name);
+            self.holders_by_configmap.insert(configmap.clone(), key.clone());
+            concerned.insert(configmap);
+        }
+        self.holders.insert(key, Arc::new(holder));
+        concerned
+    }
+
+    /// Forgets a holder. Returns the ConfigMaps that it named.
+    pub fn remove_holder(&mut self, key: &Key) -> BTreeSet<Key> {
+        let Some(holder) = self.holders.remove(key) else { return BTreeSet::new() };
+        let named: BTreeSet<_> = holder.configmaps.iter().map(|name| Key::new(&holder.namespace, name)).collect();
+        for configmap in &named {
+            self.holders_by_configmap.remove(configmap, key);
+        }
+        named
+    }
+
+    /// Takes in who has claims on a snapshot.
+    pub fn put_claims<'a>(&mut self, snapshot: &Key, claims: impl IntoIterator<Item = &'a Claim>) {
+        for claimant in self.claimants.remove(snapshot).into_iter().flatten() {
+            self.snapshots_by_claimant.remove(&claimant, snapshot);
+        }
+        let claimants: Vec<_> = claims.into_iter().filter_map(|claim| claimant(&snapshot.namespace, claim)).collect();
+        if claimants.is_empty() {
+            return;
+        }
+        for claimant in &claimants {
+            self.snapshots_by_claimant.insert(claimant.clone(), snapshot.clone());
+        }
+        self.claimants.insert(snapshot.clone(), claimants);
+    }
+
+    /// Forgets the workloads of `kind` that `seen` lacks, after a fresh list. Returns the ConfigMaps that they
+    /// concerned.
+    pub fn retain_workloads(&mut self, kind: &WorkloadKind, seen: &HashSet<Key>) -> BTreeSet<Key> {
+        let gone: Vec<_> =
+            self.workloads.keys().filter(|(own, key)| *own == kind && !seen.contains(key)).cloned().collect();
+        gone.iter().flat_map(|key| self.remove_workload(key)).collect()
+    }
+
+    /// Forgets the holders that `seen` lacks, after a fresh list. Returns the ConfigMaps that they named.
+    pub fn retain_holders(&mut self, seen: &HashSet<Key>) -> BTreeSet<Key> {
+        let gone: Vec<_> = self.holders.keys().filter(|key| !seen.contains(key)).cloned().collect();
+        gone.iter().flat_map(|key| self.remove_holder(key)).collect()
+    }
+
+    /// The number of Rollouts and Deployments, and of holders.
+    #[must_use]
+    pub fn len(&self) -> (usize, usize) {
+        (self.workloads.len(), self.holders.len())
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == (0, 0)
+    }
+}
+
+/// A map to many values that keeps no empty entries.
+#[derive(Debug)]
+struct Many<K, V>(HashMap<K, BTreeSet<V>>);
+
+impl<K, V> Default for Many<K, V> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: std::hash::Hash + Eq, V: Ord> Many<K, V> {
+    fn insert(&mut self, key: K, value: V) {
+        self.0.entry(key).or_default().insert(value);
+    }
+
+    fn remove(&mut self, key: &K, value: &V) {
+        if let Some(values) = self.0.get_mut(key) {
+            values.remove(value);
+            if values.is_empty() {
+                self.0.remove(key);
+            }
+        }
+    }
+
+    fn get(&self, key: &K) -> impl Iterator<Item = &V> {
+        self.0.get(key).into_iter().flatten()
+    }
+}

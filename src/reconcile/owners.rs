@@ -1,0 +1,111 @@
+//! Owner references: one snapshot at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+
+use crate::cluster::Error;
+use crate::cluster::snapshots::Write;
+use crate::pin::claim::Claim;
+use crate::pin::objects::{Holder, WorkloadState};
+use crate::pin::ownership::{self, Judgement, is_settled, until_expiry};
+use crate::pin::snapshot::recognise_metadata;
+use crate::reconcile::index::{Key, claimant};
+use crate::reconcile::{CATCH_UP, Reconciler, Snapshot};
+
+/// What the claims on a snapshot look like.
+pub(super) enum Claims {
+    /// All are settled.
+    Settled,
+    /// One is not: look again after this time, if no event comes before.
+    Pending(Duration),
+}
+
+/// Brings one snapshot's owners up to date.
+///
+/// # Errors
+/// When the API server refuses or cannot be asked; the caller tries again.
+pub async fn reconcile(snapshot: Arc<Snapshot>, reconciler: Arc<Reconciler>) -> Result<Action, Error> {
+    let metadata = &snapshot.metadata;
+    if metadata.deletion_timestamp.is_some() || recognise_metadata(metadata).is_none() {
+        return Ok(Action::await_change());
+    }
+    let key = Key::new(&snapshot.namespace().unwrap_or_default(), &snapshot.name_any());
+    let now = Timestamp::now();
+    let (workloads, holders) = {
+        let index = reconciler.index();
+        (index.workloads_naming(&key), index.holders_naming(&key))
+    };
+    match ownership::judge(metadata, &workloads, &holders) {
+        Judgement::Rest => Ok(Action::await_change()),
+        Judgement::Unused => reconciler.collect(&key, metadata, now).await,
+        Judgement::Own => reconciler.own(&key, &snapshot, &holders, now).await,
+        Judgement::Check(claims) => match reconciler.check(&key, &claims, now).await? {
+            Claims::Settled => reconciler.own(&key, &snapshot, &holders, now).await,
+            Claims::Pending(again) => Ok(Action::requeue(again)),
+        },
+    }
+}
+
+impl Reconciler {
+    /// Looks at the claims on a snapshot. Live, and settled only if the index knows all that the live reads find: a
+    /// watch that lags must not leave a holder out.
+    pub(super) async fn check(&self, snapshot: &Key, claims: &[Claim], now: Timestamp) -> Result<Claims, Error> {
+        for claim in claims {
+            let Some(workload) = claimant(&snapshot.namespace, claim) else { continue };
+            let expiry = until_expiry(claim, now).unsigned_abs().max(CATCH_UP);
+            let known = self.index().workload(&workload).cloned();
+            if !is_settled(claim, known.as_deref(), now) {
+                return Ok(Claims::Pending(expiry));
+            }
+            let live = self.cluster.workload(workload.0, &snapshot.namespace, &claim.name).await?;
+            if !is_settled(claim, live.as_ref(), now) {
+                return Ok(Claims::Pending(CATCH_UP));
+            }
+            if !self.has_caught_up(snapshot, known.as_deref(), live.as_ref()).await? {
+                return Ok(Claims::Pending(CATCH_UP));
+            }
+        }
+        Ok(Claims::Settled)
+    }
+
+    async fn has_caught_up(
+        &self,
+        snapshot: &Key,
+        known: Option<&WorkloadState>,
+        live: Option<&WorkloadState>,
+    ) -> Result<bool, Error> {
+        let Some(live) = live else { return Ok(known.is_none()) };
+        if known.is_none_or(|known| known.uid != live.uid || known.generation != live.generation) {
+            return Ok(false);
+        }
+        let holders = self.cluster.holders(&snapshot.namespace, live.selector.as_ref()).await?;
+        let index = self.index();
+        let naming = holders.iter().filter(|holder| holder.configmaps.contains(&snapshot.name));
+        Ok(naming.into_iter().all(|holder| index.knows_holder(holder)))
+    }
+
+    async fn own(
+        &self,
+        key: &Key,
+        snapshot: &Snapshot,
+        holders: &[Arc<Holder>],
+        now: Timestamp,
+    ) -> Result<Action, Error> {
+        let patch = ownership::own(&snapshot.metadata, holders);
+        match self.cluster.patch_snapshot(&key.namespace, &key.name, &patch, "own").await? {
+            // It has changed since it was read: the watch brings what it is now.
+            Write::Outdated => {}
+            Write::Done(()) => {
+                tracing::debug!(namespace = key.namespace, snapshot = key.name, "owned");
+                let newest = holders.iter().filter_map(|holder| holder.created).max();
+                let delay = newest.and_then(|created| now.duration_since(created).try_into().ok());
+                self.metrics.owned(delay.unwrap_or_default());
+            }
+        }
+        Ok(Action::await_change())
+    }
+}

@@ -1,0 +1,193 @@
+//! One admission: gathers the facts that the pure decision asks for, and makes its snapshots.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use json_patch::Patch;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use crate::cluster::{self, Cluster};
+use crate::pin::claim::Claim;
+use crate::pin::decision::{Assessment, Facts, Outcome, Plan, Rename, assess};
+use crate::pin::exempt::Exemptions;
+use crate::pin::kinds::ROLLOUT;
+use crate::pin::objects::Holder;
+use crate::pin::patch::patch;
+use crate::pin::request::Request;
+use crate::pin::template;
+use crate::pin::warning::Warning;
+use crate::webhook::refusal::Refusal;
+use crate::webhook::review::Question;
+use crate::webhook::snapshots::{Made, Snapshots};
+
+/// How many requests to the API server one admission has under way at a time.
+const PARALLEL: usize = 16;
+
+/// Decides admissions against a cluster.
+pub struct Admission {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// What is never pinned.
+    pub exemptions: Exemptions,
+    /// The most ConfigMaps of one template.
+    pub max_references: usize,
+}
+
+/// What was decided and done.
+#[derive(Debug)]
+pub struct Admitted {
+    /// In one word.
+    pub outcome: Outcome,
+    /// The change to the workload.
+    pub patch: Patch,
+    /// The names that it changes.
+    pub renames: Vec<Rename>,
+    /// What the client should know.
+    pub warnings: Vec<Warning>,
+    /// The snapshots that the workload now names, and how they came to be.
+    pub snapshots: Vec<(String, Made)>,
+}
+
+impl Admitted {
+    fn unchanged(outcome: Outcome) -> Self {
+        Self { outcome, patch: Patch(Vec::new()), renames: Vec::new(), warnings: Vec::new(), snapshots: Vec::new() }
+    }
+}
+
+impl Admission {
+    /// Admits a workload. In a dry run nothing is written and the answer is the same.
+    ///
+    /// # Errors
+    /// When it cannot be pinned as a whole: then nothing of it is.
+    pub async fn admit(&self, question: &mut Question, now: Timestamp) -> Result<Admitted, Refusal> {
+        let namespace = question.namespace.clone();
+        let names = match assess(&question.request, &self.exemptions) {
+            Assessment::NoReferences => return Ok(Admitted::unchanged(Outcome::NoReferences)),
+            Assessment::Unchanged { record } => {
+                let request = &question.request;
+                let patch = patch(request.kind, &request.new, &[], record.as_deref());
+                return Ok(Admitted { patch, ..Admitted::unchanged(Outcome::Unchanged) });
+            }
+            Assessment::Ask(asked) => asked.names(),
+        };
+        self.check_number(names.len())?;
+        let (state, configmaps) =
+            tokio::try_join!(self.cluster.namespace(&namespace), self.read(&namespace, names))?;
+        if state.terminating {
+            // Whatever would be created is refused, and a refused workload could hold up the deletion.
+            return Ok(Admitted::unchanged(Outcome::NoReferences));
+        }
+        question.request.namespace_opts_out = state.opts_out;
+        let mut facts = Facts { configmaps, rollback: false };
+        let Assessment::Ask(asked) = assess(&question.request, &self.exemptions) else {
+            return Ok(Admitted::unchanged(Outcome::OptedOut));
+        };
+        let sources = asked.further_sources(&facts);
+        self.check_number(sources.len())?;
+        let (sources, rollback) = tokio::try_join!(self.read(&namespace, sources), async {
+            match asked.may_be_rollback(&facts) {
+                true => self.is_rollback(&namespace, &question.request).await,
+                false => Ok(false),
+            }
+        })?;
+        facts.configmaps.extend(sources);
+        facts.rollback = rollback;
+        let plan = asked.plan(&facts);
+        let snapshots = Snapshots { cluster: &self.cluster, namespace: &namespace, known: &facts.configmaps };
+        let made = make_snapshots(&question.request, &plan, &snapshots, question.dry_run, now).await?;
+
+        let names: Vec<_> = made.iter().map(|(name, _)| name.clone()).collect();
+        let decision = plan.decide(&names);
+        let request = &question.request;
+        Ok(Admitted {
+            outcome: decision.outcome,
+            patch: patch(request.kind, &request.new, &decision.renames, decision.record.as_deref()),
+            renames: decision.renames,
+            warnings: decision.warnings,
+            snapshots: made,
+        })
+    }
+
+    fn check_number(&self, found: usize) -> Result<(), Refusal> {
+        let most = self.max_references;
+        if found > most { Err(Refusal::TooManyReferences { found, most }) } else { Ok(()) }
+    }
+
+    async fn read(
+        &self,
+        namespace: &str,
+        names: BTreeSet<String>,
+    ) -> Result<BTreeMap<String, Option<ConfigMap>>, cluster::Error> {
+        let read = async |name: String| {
+            let found = self.cluster.configmap(namespace, &name).await?;
+            Ok((name, found))
+        };
+        stream::iter(names).map(read).buffer_unordered(PARALLEL).try_collect().await
+    }
+
+    /// Rule 3: whether the template is that of one of the workload's ReplicaSets, or of a Rollout's that takes its
+    /// template from this workload.
+    async fn is_rollback(&self, namespace: &str, request: &Request) -> Result<bool, cluster::Error> {
+        let selector: Option<LabelSelector> = serde_json::from_value(request.new.spec["selector"].clone()).ok();
+        let uid = request.old.as_ref().and_then(|old| old.metadata.uid.as_deref());
+        let wanted = template::digest(request.template());
+        let holders = self.cluster.holders(namespace, selector.as_ref()).await?;
+        for controller in holders.iter().filter(|holder| holder.template == wanted).filter_map(controller_of) {
+            if Some(controller.uid.as_str()) == uid {
+                return Ok(true);
+            }
+            if controller.kind == ROLLOUT.kind && controller.api_version.starts_with(ROLLOUT.group) {
+                let rollout = self.cluster.workload(&ROLLOUT, namespace, &controller.name).await?;
+                let names_us = |rollout: &crate::pin::objects::WorkloadState| {
+                    rollout.uid == controller.uid && rollout.workload_ref.as_deref() == Some(&request.name)
+                };
+                if rollout.as_ref().is_some_and(names_us) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn controller_of(holder: &Holder) -> Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference> {
+    holder.controller.as_ref()
+}
+
+/// Makes sure of the plan's snapshots and returns their names, in the order of its pins.
+async fn make_snapshots(
+    request: &Request,
+    plan: &Plan<'_>,
+    snapshots: &Snapshots<'_>,
+    dry_run: bool,
+    now: Timestamp,
+) -> Result<Vec<(String, Made)>, Refusal> {
+    let preferred: Vec<_> = plan.pins.iter().filter_map(|pin| pin.candidates.first().cloned()).collect();
+    if !plan.decide(&preferred).changes_template {
+        // The usual `kubectl apply` of an unchanged manifest. All that it needs is there, unless somebody deleted it.
+        let stand = stream::iter(&plan.pins).map(|pin| snapshots.stands(pin)).buffered(PARALLEL);
+        if stand.try_fold(true, async |all, one| Ok(all && one)).await? {
+            return Ok(preferred.into_iter().map(|name| (name, Made::Nothing)).collect());
+        }
+    }
+    let claim = Claim {
+        kind: request.kind.qualified(),
+        name: request.name.clone(),
+        uid: request.old.as_ref().and_then(|old| old.metadata.uid.clone()),
+        generation: request.old.as_ref().and_then(|old| old.metadata.generation).unwrap_or_default() + 1,
+        at: now,
+    };
+    let make = async |pin| match dry_run {
+        true => snapshots.foresee(pin).await.map(|name| (name, Made::Nothing)),
+        false => snapshots.make(pin, &claim).await,
+    };
+    // In order, not at once: after the first failure nothing more is written.
+    let mut made = Vec::with_capacity(plan.pins.len());
+    let mut pending = stream::iter(&plan.pins).map(make).buffered(PARALLEL);
+    while let Some(result) = pending.next().await {
+        made.push(result?);
+    }
+    Ok(made)
+}

@@ -1,0 +1,1 @@
+//! Answers admission reviews: the shell around [`Admission`].

@@ -1,0 +1,294 @@
+//! The wire format of admission reviews, `admission.k8s.io/v1`
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>).
+//!
+//! Own types in place of kube's: these decode only what is used of the objects, and write the patch as the base64
+//! text that the API server reads (kube issue 1781).
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use json_patch::Patch;
+use serde::{Deserialize, Serialize};
+
+use crate::pin::kinds::{self, WorkloadKind};
+use crate::pin::references::is_configmap_name;
+use crate::pin::request::{Request, Workload};
+use crate::pin::warning::Warning;
+
+/// The one version of the protocol that Kubernetes speaks since 1.22.
+const API_VERSION: &str = "admission.k8s.io/v1";
+
+/// A body that is no admission review which could be answered.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is no JSON of the expected shape. The parser's own text may quote the body, so only the place is told.
+    #[error("the body is not an AdmissionReview: unexpected JSON at line {line} column {column}")]
+    Malformed {
+        /// Line of the first unexpected character.
+        line: usize,
+        /// Its column.
+        column: usize,
+    },
+    /// It is a review of another version, or no review at all.
+    #[error("expected an AdmissionReview of {API_VERSION}; set admissionReviewVersions: [\"v1\"] in the webhook configuration")]
+    Version,
+    /// It is an answer, or empty.
+    #[error("the AdmissionReview has no request")]
+    NoRequest,
+    /// The request is about something that cannot be an object's namespace or name.
+    #[error("the AdmissionReview's request has no valid namespace")]
+    Namespace,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    request: Option<WireRequest>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireRequest {
+    uid: String,
+    kind: WireKind,
+    #[serde(default)]
+    sub_resource: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    namespace: Option<String>,
+    operation: String,
+    #[serde(default)]
+    dry_run: Option<bool>,
+    #[serde(default)]
+    object: Option<Workload>,
+    #[serde(default)]
+    old_object: Option<Workload>,
+}
+
+#[derive(Deserialize)]
+struct WireKind {
+    #[serde(default)]
+    group: String,
+    kind: String,
+}
+
+/// An admission review's request.
+#[derive(Debug)]
+pub struct Review {
+    /// Goes into the answer.
+    pub uid: String,
+    /// What is to be decided; `None` for an object or operation that confpin leaves alone.
+    pub question: Option<Question>,
+}
+
+/// What is to be decided.
+#[derive(Debug)]
+pub struct Question {
+    /// The namespace of the workload.
+    pub namespace: String,
+    /// Whether nothing is to be written.
+    pub dry_run: bool,
+    /// The workload before and after.
+    pub request: Request,
+}
+
+impl Review {
+    /// Reads a request's body.
+    ///
+    /// # Errors
+    /// When the body is no review that could be answered.
+    pub fn parse(body: &[u8]) -> Result<Self, Error> {
+        let wire: Wire = serde_json::from_slice(body)
+            .map_err(|error| Error::Malformed { line: error.line(), column: error.column() })?;
+        if wire.api_version != API_VERSION || wire.kind != "AdmissionReview" {
+            return Err(Error::Version);
+        }
+        let request = wire.request.ok_or(Error::NoRequest)?;
+        Ok(Self { uid: request.uid.clone(), question: request.question()? })
+    }
+}
+
+impl WireRequest {
+    fn question(self) -> Result<Option<Question>, Error> {
+        let Some(kind) = self.relevant_kind() else { return Ok(None) };
+        let Some(new) = self.object else { return Ok(None) };
+        // It becomes part of request paths.
+        let namespace = self.namespace.filter(|name| is_configmap_name(name)).ok_or(Error::Namespace)?;
+        let name = self.name.filter(|name| !name.is_empty()).or(new.metadata.name.clone()).unwrap_or_default();
+        let old = self.old_object.filter(|_| self.operation == "UPDATE");
+        let request = Request { kind, name, new, old, namespace_opts_out: false };
+        Ok(Some(Question { namespace, dry_run: self.dry_run == Some(true), request }))
+    }
+
+    fn relevant_kind(&self) -> Option<&'static WorkloadKind> {
+        let relevant =
+            self.sub_resource.as_ref().is_none_or(String::is_empty) && ["CREATE", "UPDATE"].contains(&&*self.operation);
+        kinds::find(&self.kind.group, &self.kind.kind).filter(|_| relevant)
+    }
+}
+
+/// An admission review's answer.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response {
+    uid: String,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+    // A patch without its type, or a type without a patch, is refused by the API server.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    patch: Option<EncodedPatch>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    audit_annotations: BTreeMap<&'static str, String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EncodedPatch {
+    patch: String,
+    patch_type: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Status {
+    code: u16,
+    message: String,
+}
+
+impl Answer {
+    fn new(uid: String, allowed: bool) -> Self {
+        let response =
+            Response { uid, allowed, status: None, patch: None, warnings: Vec::new(), audit_annotations: BTreeMap::new() };
+        Self { api_version: API_VERSION, kind: "AdmissionReview", response }
+    }
+
+    /// Lets the object pass as it is.
+    #[must_use]
+    pub fn allow(uid: String) -> Self {
+        Self::new(uid, true)
+    }
+
+    /// Refuses the object. `code` is the HTTP status that the client sees.
+    #[must_use]
+    pub fn deny(uid: String, code: u16, message: String) -> Self {
+        let mut answer = Self::new(uid, false);
+        answer.response.status = Some(Status { code, message });
+        answer
+    }
+
+    /// Changes the object; an empty patch changes nothing.
+    #[must_use]
+    pub fn with_patch(mut self, patch: &Patch) -> Self {
+        // Serialising names and pointers cannot fail; no patch is the answer if it did.
+        let bytes = serde_json::to_vec(patch).ok().filter(|_| !patch.0.is_empty());
+        self.response.patch =
+            bytes.map(|bytes| EncodedPatch { patch: STANDARD.encode(bytes), patch_type: "JSONPatch" });
+        self
+    }
+
+    /// Tells the client something.
+    #[must_use]
+    pub fn with_warnings(mut self, warnings: &[Warning]) -> Self {
+        self.response.warnings.extend(warnings.iter().map(ToString::to_string));
+        self
+    }
+
+    /// Notes something in the audit log, under the webhook's name and `/key`.
+    #[must_use]
+    pub fn with_audit_annotation(mut self, key: &'static str, value: String) -> Self {
+        self.response.audit_annotations.insert(key, value);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use json_patch::jsonptr::PointerBuf;
+    use json_patch::{PatchOperation, ReplaceOperation};
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn review() -> Value {
+        json!({"apiVersion": API_VERSION, "kind": "AdmissionReview", "request": {
+            "uid": "1", "kind": {"group": "apps", "version": "v1", "kind": "Deployment"}, "namespace": "shop",
+            "operation": "CREATE", "object": {"metadata": {"name": "web", "managedFields": [{}]}, "spec": {}}}})
+    }
+
+    fn parse(review: &Value) -> Result<Review, Error> {
+        Review::parse(review.to_string().as_bytes())
+    }
+
+    #[test]
+    fn reads_a_request() {
+        let question = parse(&review()).expect("a review").question.expect("a question");
+        assert_eq!((question.namespace.as_str(), question.request.name.as_str()), ("shop", "web"));
+        assert!(!question.dry_run);
+        assert!(question.request.old.is_none());
+    }
+
+    #[rstest]
+    #[case("/apiVersion", json!("admission.k8s.io/v1beta1"))]
+    #[case("/kind", json!("Pod"))]
+    #[case("/request", json!(null))]
+    #[case("/request", json!([]))]
+    #[case("/request/uid", json!(1))]
+    #[case("/request/namespace", json!("../kube-system"))]
+    #[case("/request/namespace", json!(null))]
+    #[case("/request/object/metadata/name", json!({}))]
+    fn refuses_what_it_cannot_answer(#[case] pointer: &str, #[case] value: Value) {
+        let mut review = review();
+        *review.pointer_mut(pointer).expect("it is there") = value;
+        parse(&review).expect_err("refused");
+    }
+
+    #[rstest]
+    #[case("/request/operation", json!("DELETE"))]
+    #[case("/request/kind/kind", json!("StatefulSet"))]
+    #[case("/request/object", json!(null))]
+    fn has_no_question_about_other_things(#[case] pointer: &str, #[case] value: Value) {
+        let mut review = review();
+        *review.pointer_mut(pointer).expect("it is there") = value;
+        assert!(parse(&review).expect("a review").question.is_none());
+    }
+
+    #[test]
+    fn hostile_bodies_are_errors_that_quote_nothing() {
+        let nested = "[".repeat(100_000);
+        for body in ["", "null", "\"password\"", "{\"request\": \"password\"}", "\u{0}", &nested, "{\"kind\":"] {
+            let error = Review::parse(body.as_bytes()).expect_err("refused").to_string();
+            assert!(!error.contains("password"), "{error}");
+        }
+        assert!(Review::parse(b"\xff\xfe").is_err());
+    }
+
+    #[test]
+    fn the_patch_is_base64_and_comes_with_its_type_or_not_at_all() {
+        let path = PointerBuf::parse("/spec").expect("a pointer");
+        let patch = Patch(vec![PatchOperation::Replace(ReplaceOperation { path, value: json!(1) })]);
+        let answer = |patch| serde_json::to_value(Answer::allow("1".into()).with_patch(patch)).expect("JSON");
+        let with = answer(&patch);
+        let text = STANDARD.decode(with["response"]["patch"].as_str().expect("text")).expect("base64");
+        assert_eq!(serde_json::from_slice::<Patch>(&text).expect("a patch"), patch);
+        assert_eq!(with["response"]["patchType"], "JSONPatch");
+        let without = answer(&Patch(vec![]));
+        assert_eq!(without["response"], json!({"uid": "1", "allowed": true}));
+    }
+}
