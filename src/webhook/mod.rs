@@ -1,1 +1,3 @@
+//! The admission webhook.
 
+pub mod server;
