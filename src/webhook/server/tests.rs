@@ -79,10 +79,32 @@ fn localhost() -> [ServerName<'static>; 1] {
     [ServerName::from(std::net::Ipv4Addr::LOCALHOST)]
 }
 
-fn start<F>(limits: Limits, client_roots: Option<RootCertStore>, handler: F) -> Running
+/// What a test wants to be otherwise.
+#[derive(Default)]
+struct Setup {
+    limits: Limits,
+    client_roots: Option<RootCertStore>,
+    drain: Duration,
+}
+
+impl From<Limits> for Setup {
+    fn from(limits: Limits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+}
+
+fn start<F>(setup: impl Into<Setup>, handler: F) -> Running
 where
     F: Fn(Bytes, Instant) -> Answer + Send + Sync + 'static,
 {
+    let Setup {
+        limits,
+        client_roots,
+        drain,
+    } = setup.into();
     let authority = Authority::generate(Timestamp::now()).unwrap();
     let leaf = authority.issue(&localhost(), Timestamp::now()).unwrap();
     let resolver = Arc::new(Resolver::new(leaf.certified));
@@ -93,7 +115,7 @@ where
         tls: Arc::new(tls::server_config(resolver.clone(), client_roots).unwrap()),
         handler: Arc::new(Does(handler)),
         limits,
-        drain: Duration::ZERO,
+        drain,
         health: health.clone(),
         metrics: metrics.clone(),
     };
@@ -201,7 +223,7 @@ fn limits() -> Limits {
 async fn a_review_reaches_the_handler_and_its_answer_the_client(
     #[values(Http::One, Http::Two)] http: Http,
 ) {
-    let server = start(limits(), None, echo);
+    let server = start(limits(), echo);
     let response = server
         .client(http)
         .request(server.request("/mutate?timeout=10s"))
@@ -213,7 +235,7 @@ async fn a_review_reaches_the_handler_and_its_answer_the_client(
 
 #[tokio::test]
 async fn the_handler_is_told_a_deadline_within_the_time_granted() {
-    let server = start(limits(), None, |_, deadline| {
+    let server = start(limits(), |_, deadline| {
         async move {
             deadline
                 .duration_since(Instant::now())
@@ -229,7 +251,7 @@ async fn the_handler_is_told_a_deadline_within_the_time_granted() {
 
 #[tokio::test]
 async fn other_paths_and_methods_are_refused_with_a_hint() {
-    let server = start(limits(), None, echo);
+    let server = start(limits(), echo);
     let (status, text) = server.post("/other").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert!(text.contains(PATH));
@@ -251,7 +273,7 @@ async fn only_json_is_read(
     #[case] content_type: Option<&'static str>,
     #[case] expected: StatusCode,
 ) {
-    let server = start(limits(), None, echo);
+    let server = start(limits(), echo);
     let mut request = server.request(PATH);
     request.headers_mut().remove(header::CONTENT_TYPE);
     if let Some(content_type) = content_type {
@@ -274,7 +296,6 @@ async fn a_body_over_the_limit_is_refused_announced_or_not(#[case] body: Body) {
             max_body: 1024,
             ..limits()
         },
-        None,
         echo,
     );
     let mut request = server.request(PATH);
@@ -294,7 +315,6 @@ async fn a_body_of_just_the_limit_is_read() {
             max_body: 1 << 20,
             ..limits()
         },
-        None,
         echo,
     );
     let mut request = server.request(PATH);
@@ -305,7 +325,7 @@ async fn a_body_of_just_the_limit_is_read() {
 
 #[tokio::test]
 async fn a_handler_that_does_not_answer_is_answered_for_within_the_time_granted() {
-    let server = start(limits(), None, |_, _| std::future::pending().boxed());
+    let server = start(limits(), |_, _| std::future::pending().boxed());
     let start = Instant::now();
     let (status, text) = server.post("/mutate?timeout=1s").await;
     assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
@@ -320,7 +340,7 @@ async fn a_handler_that_does_not_answer_is_answered_for_within_the_time_granted(
 
 #[tokio::test]
 async fn a_body_that_does_not_arrive_is_not_waited_for() {
-    let server = start(limits(), None, echo);
+    let server = start(limits(), echo);
     let mut request = server.request("/mutate?timeout=100ms");
     let begin = stream::iter([Ok::<_, Infallible>("{")]);
     *request.body_mut() = Body::from_stream(begin.chain(stream::pending()));
@@ -330,7 +350,7 @@ async fn a_body_that_does_not_arrive_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_panic_is_answered_and_the_next_request_is_served() {
-    let server = start(limits(), None, |body, deadline| {
+    let server = start(limits(), |body, deadline| {
         async move {
             if body.len() > 2 {
                 panic!("a test's panic")
@@ -357,7 +377,6 @@ async fn a_request_too_many_waits_for_its_turn_and_no_longer_than_it_is_granted(
             max_concurrent: 1,
             ..limits()
         },
-        None,
         gate.handler(),
     );
     let client = server.client(Http::Two);
@@ -384,7 +403,6 @@ async fn requests_that_wait_do_not_take_the_room_of_those_whose_turn_it_is() {
             max_concurrent: 1,
             ..limits()
         },
-        None,
         gate.handler(),
     );
     let client = server.client(Http::Two);
@@ -410,7 +428,7 @@ async fn the_end_waits_for_requests_in_flight_and_takes_no_new_connection(
     #[values(Http::One, Http::Two)] http: Http,
 ) {
     let gate = Gate::default();
-    let server = start(limits(), None, gate.handler());
+    let server = start(limits(), gate.handler());
     let client = server.client(http);
     let request = tokio::spawn(client.request(server.request(PATH)));
     gate.begun.notified().await;
@@ -432,29 +450,22 @@ async fn the_end_waits_for_requests_in_flight_and_takes_no_new_connection(
 
 #[tokio::test]
 async fn until_endpoints_have_followed_requests_are_still_served() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut server = start(limits(), None, echo);
-    // The same server again, with a time to drain that does not end within the test.
-    let (health, stop) = (Health::default(), CancellationToken::new());
-    let slow = Server {
-        tls: Arc::new(tls::server_config(server.resolver.clone(), None).unwrap()),
-        handler: Arc::new(Does(echo)),
-        limits: limits(),
-        drain: Duration::from_secs(3600),
-        health: health.clone(),
-        metrics: Metrics::new(),
-    };
-    server.address = listener.local_addr().unwrap();
-    let task = tokio::spawn(slow.run(listener, stop.clone()));
-    stop.cancel();
-    while health.ready().is_ok() {
+    let server = start(
+        Setup {
+            drain: Duration::from_secs(3600),
+            ..Setup::default()
+        },
+        echo,
+    );
+    server.stop.cancel();
+    while server.health.ready().is_ok() {
         tokio::task::yield_now().await;
     }
     assert_eq!(server.post(PATH).await.0, StatusCode::OK);
 
     // Who cannot wait aborts; then nothing is left.
-    task.abort();
-    assert!(task.await.unwrap_err().is_cancelled());
+    server.task.abort();
+    assert!(server.task.await.unwrap_err().is_cancelled());
     tokio::net::TcpStream::connect(server.address)
         .await
         .unwrap_err();
@@ -462,7 +473,7 @@ async fn until_endpoints_have_followed_requests_are_still_served() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_is_replaced_under_load() {
-    let server = Arc::new(start(limits(), None, echo));
+    let server = Arc::new(start(limits(), echo));
     let done = CancellationToken::new();
     let load: Vec<_> = (0..2)
         .map(|_| {
@@ -526,7 +537,13 @@ async fn with_client_cas_only_their_clients_are_served() {
     let (ours, theirs) = (client_authority(), client_authority());
     let mut roots = RootCertStore::empty();
     roots.add(ours.0.clone()).unwrap();
-    let server = start(limits(), Some(roots), echo);
+    let server = start(
+        Setup {
+            client_roots: Some(roots),
+            ..Setup::default()
+        },
+        echo,
+    );
 
     let (leaf, key) = client_certificate(&ours);
     let response = server
@@ -589,7 +606,6 @@ async fn a_connection_too_many_is_closed_and_room_is_made_by_one_that_ends() {
             max_connections: 1,
             ..limits()
         },
-        None,
         echo,
     );
     let first = server.client(Http::Two);
