@@ -130,7 +130,9 @@ mod tests {
 
     #[test]
     fn knows_what_is_worth_another_try() {
-        for (code, transient) in [(429, true), (500, true), (503, true), (403, false), (404, false), (409, false), (422, false)] {
+        for (code, transient) in
+            [(429, true), (500, true), (503, true), (403, false), (404, false), (409, false), (422, false)]
+        {
             assert_eq!(refused(code, "").is_transient(), transient, "{code}");
         }
     }

@@ -51,7 +51,7 @@ impl Cluster {
     /// When the API server cannot be asked.
     pub async fn namespace(&self, name: &str) -> Result<NamespaceState, Error> {
         let api: Api<Namespace> = Api::all(self.client());
-        let found = retry::transient("read the namespace", async || api.get_metadata_opt(name).await).await;
+        let found = retry::transient("read the namespace", || api.get_metadata_opt(name)).await;
         match found {
             Ok(None) => Ok(NamespaceState::default()),
             Ok(Some(namespace)) => Ok(NamespaceState {

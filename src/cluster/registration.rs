@@ -13,12 +13,16 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server refuses or cannot be asked.
-    pub async fn register_webhook(&self, client: &WebhookClientConfig, failure_policy: FailurePolicy) -> Result<(), Error> {
+    pub async fn register_webhook(
+        &self,
+        client: &WebhookClientConfig,
+        failure_policy: FailurePolicy,
+    ) -> Result<(), Error> {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client());
         let params = PatchParams::apply(meta::FIELD_MANAGER).force();
-        let configuration = webhook_configuration(client, failure_policy, None);
+        let configuration = Patch::Apply(webhook_configuration(client, failure_policy, None));
         let action = format!("register the MutatingWebhookConfiguration {NAME}");
-        retry::transient(&action, async || api.patch(NAME, &params, &Patch::Apply(&configuration)).await).await?;
+        retry::transient(&action, || api.patch(NAME, &params, &configuration)).await?;
         Ok(())
     }
 }

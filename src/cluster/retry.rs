@@ -15,10 +15,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// That of the last attempt.
-pub async fn transient<T>(
-    action: &str,
-    mut request: impl AsyncFnMut() -> Result<T, kube::Error>,
-) -> Result<T, Error> {
+pub async fn transient<T, F>(action: &str, mut request: impl FnMut() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
     let mut pause = FIRST_PAUSE;
     for _ in 1..ATTEMPTS {
         match request().await.map_err(|error| Error::new(action, error)) {
@@ -46,7 +46,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_passing_failure_is_hidden() {
         let mut answers = vec![Ok(7), Err(failure(503)), Err(failure(429))];
-        let result = transient("ask", async || answers.pop().expect("an answer")).await;
+        let result = transient("ask", || std::future::ready(answers.pop().expect("an answer"))).await;
         assert_eq!(result.expect("answered"), 7);
     }
 
@@ -54,9 +54,9 @@ mod tests {
     async fn a_refusal_is_final_and_a_lasting_failure_ends() {
         for (code, attempts) in [(403, 1), (503, ATTEMPTS)] {
             let mut asked = 0;
-            let result: Result<(), _> = transient("ask", async || {
+            let result: Result<(), _> = transient("ask", || {
                 asked += 1;
-                Err(failure(code))
+                std::future::ready(Err(failure(code)))
             })
             .await;
             assert_eq!(result.expect_err("refused").code(), Some(code));

@@ -30,7 +30,7 @@ impl Cluster {
     /// When the API server refuses or cannot be asked.
     pub async fn configmap(&self, namespace: &str, name: &str) -> Result<Option<ConfigMap>, Error> {
         let api = self.configmaps(namespace);
-        retry::transient(&format!("read ConfigMap {name}"), async || api.get_opt(name).await).await
+        retry::transient(&format!("read ConfigMap {name}"), || api.get_opt(name)).await
     }
 
     /// Creates a snapshot.
@@ -41,7 +41,7 @@ impl Cluster {
         let api = self.configmaps(namespace);
         let params = PostParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let name = snapshot.metadata.name.as_deref().unwrap_or_default();
-        outdated(retry::transient(&format!("create snapshot {name}"), async || api.create(&params, snapshot).await).await)
+        outdated(retry::transient(&format!("create snapshot {name}"), || api.create(&params, snapshot)).await)
     }
 
     /// Claims a snapshot and un-owns it, in one write.
@@ -60,8 +60,8 @@ impl Cluster {
         let api = self.configmaps(namespace);
         let params = PatchParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let action = format!("{verb} snapshot {name}");
-        let patched =
-            retry::transient(&action, async || api.patch_metadata(name, &params, &Patch::Merge(patch)).await).await;
+        let patch = Patch::Merge(patch);
+        let patched = retry::transient(&action, || api.patch_metadata(name, &params, &patch)).await;
         outdated(patched.map(|_| ()))
     }
 
@@ -84,7 +84,7 @@ impl Cluster {
             }),
             ..DeleteParams::default()
         };
-        let deleted = retry::transient(&format!("delete snapshot {name}"), async || api.delete(name, &params).await).await;
+        let deleted = retry::transient(&format!("delete snapshot {name}"), || api.delete(name, &params)).await;
         outdated(deleted.map(|_| ()))
     }
 }

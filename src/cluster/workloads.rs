@@ -36,7 +36,7 @@ impl Cluster {
         name: &str,
     ) -> Result<Option<WorkloadState>, Error> {
         let api: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, &api_resource(kind));
-        let found = retry::transient(&format!("read {} {name}", kind.kind), async || api.get_opt(name).await).await?;
+        let found = retry::transient(&format!("read {} {name}", kind.kind), || api.get_opt(name)).await?;
         Ok(found.map(|object| WorkloadState::new(kind, &object)))
     }
 
@@ -49,7 +49,7 @@ impl Cluster {
         // A selector that cannot be read selects nothing that we could rely on: list all.
         let selector = selector.and_then(|selector| Selector::try_from(selector.clone()).ok());
         let params = selector.map_or_else(ListParams::default, |selector| ListParams::default().labels_from(&selector));
-        let list = retry::transient("list ReplicaSets", async || api.list(&params).await).await?;
+        let list = retry::transient("list ReplicaSets", || api.list(&params)).await?;
         Ok(list.items.iter().map(Holder::new).collect())
     }
 
@@ -81,6 +81,6 @@ impl Cluster {
         let api: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, resource);
         let action = format!("list {}", resource.plural);
         let params = ListParams::default();
-        Ok(retry::transient(&action, async || api.list(&params).await).await?.items)
+        Ok(retry::transient(&action, || api.list(&params)).await?.items)
     }
 }

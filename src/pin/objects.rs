@@ -178,11 +178,14 @@ mod tests {
 
     #[test]
     fn reads_a_rollout_with_a_workload_ref() {
-        let rollout = WorkloadState::new(&ROLLOUT, &object(json!({
+        let rollout = WorkloadState::new(
+            &ROLLOUT,
+            &object(json!({
             "metadata": {"name": "r", "namespace": "n", "uid": "u", "generation": 3,
                          "annotations": {meta::RECORD: "{}", "other": "x"}},
             "spec": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
-            "status": {"observedGeneration": "3", "workloadObservedGeneration": "7", "currentPodHash": "5d"}})));
+            "status": {"observedGeneration": "3", "workloadObservedGeneration": "7", "currentPodHash": "5d"}})),
+        );
         assert_eq!(rollout.workload_ref.as_deref(), Some("d"));
         assert_eq!((rollout.observed_generation, rollout.observed_workload_generation), (3, 7));
         assert_eq!(rollout.annotations.len(), 1);
@@ -191,15 +194,22 @@ mod tests {
 
     #[test]
     fn the_current_holder_of_a_deployment_has_its_template_and_of_a_rollout_its_hash() {
-        let template = |label: Value| json!({"metadata": {"labels": label},
-            "spec": {"volumes": [{"configMap": {"name": "a-0123456789"}}]}});
+        let template = |label: Value| {
+            json!({"metadata": {"labels": label},
+            "spec": {"volumes": [{"configMap": {"name": "a-0123456789"}}]}})
+        };
         let holder = Holder::new(&object(json!({
             "metadata": {"name": "h", "labels": {ROLLOUT_HASH_LABEL: "5d"},
                          "ownerReferences": [{"apiVersion": "x", "kind": "y", "name": "d", "uid": "u", "controller": true}]},
             "spec": {"template": template(json!({"a": "b", "pod-template-hash": "5d"}))}})));
         assert_eq!(holder.configmaps, BTreeSet::from(["a-0123456789".to_owned()]));
-        let workload = |kind, label: Value, uid: &str, hash: &str| WorkloadState::new(kind, &object(json!({
-            "metadata": {"uid": uid}, "spec": {"template": template(label)}, "status": {"currentPodHash": hash}})));
+        let workload = |kind, label: Value, uid: &str, hash: &str| {
+            WorkloadState::new(
+                kind,
+                &object(json!({
+            "metadata": {"uid": uid}, "spec": {"template": template(label)}, "status": {"currentPodHash": hash}})),
+            )
+        };
         assert!(workload(&DEPLOYMENT, json!({"a": "b"}), "u", "").is_current_holder(&holder));
         assert!(!workload(&DEPLOYMENT, json!({"a": "c"}), "u", "").is_current_holder(&holder));
         assert!(!workload(&DEPLOYMENT, json!({"a": "b"}), "v", "").is_current_holder(&holder));

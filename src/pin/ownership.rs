@@ -39,9 +39,8 @@ impl Naming {
     /// having made the ReplicaSet.
     fn is_covered(&self, holders: &[Arc<Holder>]) -> bool {
         let workload = &self.workload;
-        let sees_deployment = |deployment: &Arc<WorkloadState>| {
-            workload.observed_workload_generation >= deployment.generation
-        };
+        let sees_deployment =
+            |deployment: &Arc<WorkloadState>| workload.observed_workload_generation >= deployment.generation;
         workload.observed_generation >= workload.generation
             && self.by_reference.as_ref().is_none_or(sees_deployment)
             && holders.iter().any(|holder| workload.is_current_holder(holder))
@@ -66,7 +65,8 @@ pub enum Judgement {
 pub fn judge(snapshot: &ObjectMeta, workloads: &[Naming], holders: &[Arc<Holder>]) -> Judgement {
     let owners = snapshot.owner_references.as_deref().unwrap_or_default();
     let claims: Vec<_> = claim::claims(snapshot).into_values().flatten().collect();
-    let has_claims = snapshot.annotations.iter().flatten().any(|(key, _)| key.starts_with(crate::pin::meta::CLAIM_PREFIX));
+    let has_claims =
+        snapshot.annotations.iter().flatten().any(|(key, _)| key.starts_with(crate::pin::meta::CLAIM_PREFIX));
     if !has_claims && !owners.is_empty() {
         // It is protected by those that it has; another one can only add to that.
         return if missing_owners(owners, holders).is_empty() { Judgement::Rest } else { Judgement::Own };
@@ -193,7 +193,13 @@ mod tests {
     }
 
     fn claim() -> Claim {
-        Claim { kind: DEPLOYMENT.qualified(), name: "web".into(), uid: Some("web-uid".into()), generation: 3, at: time(0) }
+        Claim {
+            kind: DEPLOYMENT.qualified(),
+            name: "web".into(),
+            uid: Some("web-uid".into()),
+            generation: 3,
+            at: time(0),
+        }
     }
 
     fn snapshot(owners: &[&str], claims: &[Claim]) -> ObjectMeta {
@@ -219,7 +225,11 @@ mod tests {
     #[case::claimed_before_its_holder_is_there(snapshot(&[], &[claim()]), &[old_holder("a")], Judgement::Rest)]
     #[case::restored_without_owners(snapshot(&[], &[]), &[holder("a")], Judgement::Own)]
     #[case::unowned_before_its_holder_is_there(snapshot(&[], &[]), &[old_holder("a")], Judgement::Rest)]
-    fn judges_what_a_workload_names(#[case] snapshot: ObjectMeta, #[case] holders: &[Holder], #[case] expected: Judgement) {
+    fn judges_what_a_workload_names(
+        #[case] snapshot: ObjectMeta,
+        #[case] holders: &[Holder],
+        #[case] expected: Judgement,
+    ) {
         assert_eq!(judge(&snapshot, &[naming(workload())], &arcs(holders)), expected);
     }
 
@@ -228,7 +238,11 @@ mod tests {
     #[case::claimed(snapshot(&[], &[claim()]), &[], Judgement::Unused)]
     #[case::left_to_the_collector(snapshot(&["gone"], &[]), &[], Judgement::Rest)]
     #[case::of_old_revisions(snapshot(&[], &[]), &[old_holder("a")], Judgement::Own)]
-    fn judges_what_no_workload_names(#[case] snapshot: ObjectMeta, #[case] holders: &[Holder], #[case] expected: Judgement) {
+    fn judges_what_no_workload_names(
+        #[case] snapshot: ObjectMeta,
+        #[case] holders: &[Holder],
+        #[case] expected: Judgement,
+    ) {
         assert_eq!(judge(&snapshot, &[], &arcs(holders)), expected);
     }
 
@@ -259,8 +273,11 @@ mod tests {
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
         let owners = patch["metadata"]["ownerReferences"].as_array().expect("a list");
         assert_eq!(owners.len(), 2);
-        assert_eq!(owners[1], json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "b", "uid": "b",
-                                     "controller": false, "blockOwnerDeletion": false}));
+        assert_eq!(
+            owners[1],
+            json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "b", "uid": "b",
+                                     "controller": false, "blockOwnerDeletion": false})
+        );
         assert_eq!(patch["metadata"]["annotations"], json!({claim().annotation().0: null}));
     }
 
@@ -275,7 +292,12 @@ mod tests {
     #[case::not_yet_created(Claim { uid: None, generation: 1, ..claim() }, None, 149, false)]
     #[case::never_created(Claim { uid: None, generation: 1, ..claim() }, None, 150, true)]
     #[case::an_older_one_of_that_name(Claim { uid: None, generation: 1, at: time(61), ..claim() }, Some(workload()), 62, false)]
-    fn settles(#[case] claim: Claim, #[case] workload: Option<WorkloadState>, #[case] now: i64, #[case] expected: bool) {
+    fn settles(
+        #[case] claim: Claim,
+        #[case] workload: Option<WorkloadState>,
+        #[case] now: i64,
+        #[case] expected: bool,
+    ) {
         assert_eq!(is_settled(&claim, workload.as_ref(), time(now)), expected);
     }
 

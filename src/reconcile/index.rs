@@ -127,9 +127,10 @@ impl Index {
         let Some(workload) = self.workloads.get(key) else {
             return self.snapshots_by_claimant.get(key).cloned().collect();
         };
-        let deployment = workload.workload_ref.as_ref().and_then(|name| {
-            self.workloads.get(&(&kinds::DEPLOYMENT, Key::new(&workload.namespace, name)))
-        });
+        let deployment = workload
+            .workload_ref
+            .as_ref()
+            .and_then(|name| self.workloads.get(&(&kinds::DEPLOYMENT, Key::new(&workload.namespace, name))));
         let names = workload.configmaps.iter().chain(deployment.into_iter().flat_map(|it| &it.configmaps));
         let named = names.map(|name| Key::new(&workload.namespace, name));
         named.chain(self.snapshots_by_claimant.get(key).cloned()).collect()

@@ -20,7 +20,8 @@ impl Reconciler {
     /// Deletes a snapshot once it has been unused for the grace period, after a live look at whatever could name it.
     /// The delete carries UID and resourceVersion: a claim that comes in between makes it fail.
     pub(super) async fn collect(&self, key: &Key, snapshot: &ObjectMeta, now: Timestamp) -> Result<Action, Error> {
-        let (Some(since), Some(uid), Some(version)) = (unused_since(snapshot), &snapshot.uid, &snapshot.resource_version)
+        let (Some(since), Some(uid), Some(version)) =
+            (unused_since(snapshot), &snapshot.uid, &snapshot.resource_version)
         else {
             return Ok(Action::await_change());
         };

@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::{Stream, StreamExt, TryStreamExt, future};
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::WatchStreamExt;
 use kube::runtime::controller::{Action, Config, Error as ControllerError, applier};
 use kube::runtime::reflector::{ObjectRef, store};
 use kube::runtime::utils::Backoff;
-use kube::runtime::watcher::{self, Event, metadata_watcher, watcher};
-use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use tokio_util::sync::CancellationToken;
 
@@ -72,18 +71,15 @@ async fn reconcile_snapshots(
     synced: Condition,
 ) {
     let (snapshots, writer) = store::<Snapshot>();
-    let api: Api<ConfigMap> = Api::all(reconciler.cluster.client());
+    let api: Api<Snapshot> = Api::all(reconciler.cluster.client());
     let selector = watcher::Config::default().labels(&format!("{}={}", meta::SNAPSHOT, meta::TRUE));
     let watch_reconciler = reconciler.clone();
-    let watch = metadata_watcher(api, selector)
-        .backoff(Pauses::default())
-        .reflect(writer)
-        .for_each(move |event| {
-            if let Some(snapshot) = taken(&watch_reconciler, "snapshots", event) {
-                watch_reconciler.on_snapshot(&queue, snapshot);
-            }
-            future::ready(())
-        });
+    let watch = watcher(api, selector).backoff(Pauses::default()).reflect(writer).for_each(move |event| {
+        if let Some(snapshot) = taken(&watch_reconciler, "snapshots", event) {
+            watch_reconciler.on_snapshot(&queue, snapshot);
+        }
+        future::ready(())
+    });
     let work = async {
         // Half a picture would show holders missing, so nothing is judged before the first lists are complete. A
         // failure here means that the watches are gone, and the program with them.
@@ -174,11 +170,7 @@ async fn watch_workloads(
     }
 }
 
-async fn watch_holders(
-    reconciler: Arc<Reconciler>,
-    queue: Queue,
-    ready: Arc<tokio::sync::watch::Sender<usize>>,
-) {
+async fn watch_holders(reconciler: Arc<Reconciler>, queue: Queue, ready: Arc<tokio::sync::watch::Sender<usize>>) {
     let mut seen = HashSet::new();
     let mut first = Some(());
     let key = |object: &DynamicObject| Key::new(&object.namespace().unwrap_or_default(), &object.name_any());

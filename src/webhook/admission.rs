@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -73,8 +73,7 @@ impl Admission {
             Assessment::Ask(asked) => asked.names(),
         };
         self.check_number(names.len())?;
-        let (state, configmaps) =
-            tokio::try_join!(self.cluster.namespace(&namespace), self.read(&namespace, names))?;
+        let (state, configmaps) = tokio::try_join!(self.cluster.namespace(&namespace), self.read(&namespace, names))?;
         if state.terminating {
             // Whatever would be created is refused, and a refused workload could hold up the deletion.
             return Ok(Admitted::unchanged(Outcome::NoReferences));
@@ -120,11 +119,11 @@ impl Admission {
         namespace: &str,
         names: BTreeSet<String>,
     ) -> Result<BTreeMap<String, Option<ConfigMap>>, cluster::Error> {
-        let read = async |name: String| {
+        let reads = names.into_iter().map(|name| async move {
             let found = self.cluster.configmap(namespace, &name).await?;
             Ok((name, found))
-        };
-        stream::iter(names).map(read).buffer_unordered(PARALLEL).try_collect().await
+        });
+        at_once(reads).try_collect().await
     }
 
     /// Rule 3: whether the template is that of one of the workload's ReplicaSets, or of a Rollout's that takes its
@@ -167,8 +166,8 @@ async fn make_snapshots(
     let preferred: Vec<_> = plan.pins.iter().filter_map(|pin| pin.candidates.first().cloned()).collect();
     if !plan.decide(&preferred).changes_template {
         // The usual `kubectl apply` of an unchanged manifest. All that it needs is there, unless somebody deleted it.
-        let stand = stream::iter(&plan.pins).map(|pin| snapshots.stands(pin)).buffered(PARALLEL);
-        if stand.try_fold(true, async |all, one| Ok(all && one)).await? {
+        let stand: Vec<_> = at_once(plan.pins.iter().map(|pin| snapshots.stands(pin))).try_collect().await?;
+        if !stand.contains(&false) {
             return Ok(preferred.into_iter().map(|name| (name, Made::Nothing)).collect());
         }
     }
@@ -179,15 +178,17 @@ async fn make_snapshots(
         generation: request.old.as_ref().and_then(|old| old.metadata.generation).unwrap_or_default() + 1,
         at: now,
     };
-    let make = async |pin| match dry_run {
-        true => snapshots.foresee(pin).await.map(|name| (name, Made::Nothing)),
-        false => snapshots.make(pin, &claim).await,
-    };
-    // In order, not at once: after the first failure nothing more is written.
-    let mut made = Vec::with_capacity(plan.pins.len());
-    let mut pending = stream::iter(&plan.pins).map(make).buffered(PARALLEL);
-    while let Some(result) = pending.next().await {
-        made.push(result?);
-    }
-    Ok(made)
+    let made = plan.pins.iter().map(|pin| async {
+        match dry_run {
+            true => snapshots.foresee(pin).await.map(|name| (name, Made::Nothing)),
+            false => snapshots.make(pin, &claim).await,
+        }
+    });
+    Ok(at_once(made).try_collect().await?)
+}
+
+/// Runs requests to the API server side by side, some at a time, and gives their results in order.
+fn at_once<F: Future>(requests: impl Iterator<Item = F>) -> impl Stream<Item = F::Output> {
+    // The futures are made first: as a closure in the stream, their lifetimes are beyond the compiler.
+    stream::iter(requests.collect::<Vec<_>>()).buffered(PARALLEL)
 }

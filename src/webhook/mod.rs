@@ -4,4 +4,5 @@ pub mod admission;
 pub mod handler;
 pub mod refusal;
 pub mod review;
+pub mod server;
 pub mod snapshots;

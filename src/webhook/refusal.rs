@@ -1,6 +1,7 @@
 //! Why a workload is not admitted, as the client sees it: an HTTP code, the cause and the cure.
 
 use crate::cluster;
+use crate::observe::labels::DenyReason;
 use crate::webhook::snapshots;
 
 /// A workload cannot be pinned.
@@ -31,7 +32,9 @@ pub enum Refusal {
         most: usize,
     },
     /// The time that the API server granted is over.
-    #[error("confpin could not pin this workload in the time that the API server grants: it or the API server is overloaded; try again")]
+    #[error(
+        "confpin could not pin this workload in the time that the API server grants: it or the API server is overloaded; try again"
+    )]
     Deadline,
 }
 
@@ -44,34 +47,17 @@ impl From<snapshots::Error> for Refusal {
     }
 }
 
-/// Why, in one word: for metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// A quota, a policy or a missing right.
-    Forbidden,
-    /// The API server holds the snapshot for invalid.
-    Invalid,
-    /// The API server does not answer, or with an error of its own.
-    Unavailable,
-    /// The time is over.
-    Deadline,
-    /// Too many ConfigMaps in one template.
-    TooManyReferences,
-    /// No name is free for the snapshot.
-    NamesTaken,
-}
-
 impl Refusal {
     /// Why, in one word.
     #[must_use]
-    pub fn reason(&self) -> Reason {
+    pub fn reason(&self) -> DenyReason {
         match self {
-            Self::Cluster { cause } if cause.is_transient() => Reason::Unavailable,
-            Self::Cluster { cause } if cause.is_forbidden() => Reason::Forbidden,
-            Self::Cluster { .. } => Reason::Invalid,
-            Self::Snapshot { .. } => Reason::NamesTaken,
-            Self::TooManyReferences { .. } => Reason::TooManyReferences,
-            Self::Deadline => Reason::Deadline,
+            Self::Cluster { cause } if cause.is_transient() => DenyReason::Unavailable,
+            Self::Cluster { cause } if cause.is_forbidden() => DenyReason::Forbidden,
+            Self::Cluster { .. } => DenyReason::Invalid,
+            Self::Snapshot { .. } => DenyReason::NamesTaken,
+            Self::TooManyReferences { .. } => DenyReason::TooManyReferences,
+            Self::Deadline => DenyReason::Timeout,
         }
     }
 
@@ -79,11 +65,11 @@ impl Refusal {
     #[must_use]
     pub fn code(&self) -> u16 {
         match self.reason() {
-            Reason::Forbidden => 403,
-            Reason::Invalid | Reason::TooManyReferences => 422,
-            Reason::NamesTaken => 409,
-            Reason::Unavailable => 503,
-            Reason::Deadline => 504,
+            DenyReason::Forbidden => 403,
+            DenyReason::Invalid | DenyReason::InvalidRequest | DenyReason::TooManyReferences => 422,
+            DenyReason::NamesTaken => 409,
+            DenyReason::Unavailable => 503,
+            DenyReason::Timeout => 504,
         }
     }
 }
@@ -97,7 +83,9 @@ fn cure(cause: &cluster::Error) -> &'static str {
             "raise the namespace's quota for ConfigMaps, or lower revisionHistoryLimit so that fewer snapshots are kept"
         }
         403 if message.contains("cannot") => "give confpin's ServiceAccount this right (see its ClusterRole)",
-        403 => "a policy or admission plugin refuses the snapshot: exempt ConfigMaps with the label confpin.dev/snapshot=true from it",
+        403 => {
+            "a policy or admission plugin refuses the snapshot: exempt ConfigMaps with the label confpin.dev/snapshot=true from it"
+        }
         413 | 422 => "make the ConfigMap smaller, or opt it out with the annotation confpin.dev/pin: disabled",
         code if code == 429 || code >= 500 => "try again",
         _ => "see confpin's log",

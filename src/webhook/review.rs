@@ -31,7 +31,9 @@ pub enum Error {
         column: usize,
     },
     /// It is a review of another version, or no review at all.
-    #[error("expected an AdmissionReview of {API_VERSION}; set admissionReviewVersions: [\"v1\"] in the webhook configuration")]
+    #[error(
+        "expected an AdmissionReview of {API_VERSION}; set admissionReviewVersions: [\"v1\"] in the webhook configuration"
+    )]
     Version,
     /// It is an answer, or empty.
     #[error("the AdmissionReview has no request")]
@@ -173,8 +175,14 @@ struct Status {
 
 impl Answer {
     fn new(uid: String, allowed: bool) -> Self {
-        let response =
-            Response { uid, allowed, status: None, patch: None, warnings: Vec::new(), audit_annotations: BTreeMap::new() };
+        let response = Response {
+            uid,
+            allowed,
+            status: None,
+            patch: None,
+            warnings: Vec::new(),
+            audit_annotations: BTreeMap::new(),
+        };
         Self { api_version: API_VERSION, kind: "AdmissionReview", response }
     }
 

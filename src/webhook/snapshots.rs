@@ -28,7 +28,9 @@ pub enum Error {
     #[error(transparent)]
     Cluster(#[from] cluster::Error),
     /// Foreign objects have all of its names.
-    #[error("all names that a snapshot of ConfigMap {source_name} can have are taken by other objects; delete {name} if you do not need it")]
+    #[error(
+        "all names that a snapshot of ConfigMap {source_name} can have are taken by other objects; delete {name} if you do not need it"
+    )]
     NamesTaken {
         /// The source.
         source_name: String,

@@ -11,7 +11,7 @@ use testcluster::{Cluster, Program};
 async fn main() -> Result<()> {
     let mut parts: Vec<String> = env::args().skip(1).collect();
     if parts.is_empty() {
-        parts = ["fake-node", "rollouts"].map(Into::into).into();
+        parts = ["fake-node", "rollouts", "real-node"].map(Into::into).into();
     }
     let mut builder = Cluster::builder();
     for part in &parts {

@@ -32,12 +32,13 @@ pub(crate) fn directory() -> Result<PathBuf> {
 /// The entry of a program, built if it is missing.
 pub(crate) fn ensure(recipe: &Recipe) -> Result<PathBuf> {
     let directory = directory()?;
-    let entry = directory.join(entry_name(recipe));
+    let name = entry_name(recipe);
+    let entry = directory.join(&name);
     if entry.exists() {
         return Ok(entry);
     }
     fs::create_dir_all(&directory).with_context(|| format!("failed to create the cache {}", directory.display()))?;
-    let _lock = lock(&entry.with_extension("lock"), recipe)?;
+    let _lock = lock(&directory.join(format!("{name}.lock")), recipe)?;
     if !entry.exists() {
         build(recipe, &directory, &entry)?;
     }

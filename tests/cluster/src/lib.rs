@@ -26,8 +26,10 @@ mod cache;
 mod certificates;
 mod cluster;
 mod components;
+mod control;
 mod credentials;
 mod data;
+mod health;
 mod image;
 mod kubectl;
 mod namespace;
@@ -41,6 +43,7 @@ mod programs;
 mod random;
 mod real_node;
 mod rollouts;
+mod start;
 mod wait;
 
 pub use audit::{Audit, AuditEvent, AuditUser, Mark, ObjectRef, ResponseStatus};

@@ -78,11 +78,13 @@ pub(crate) const BUILD_ENVIRONMENT: &[(&str, &str)] =
 
 const STRIP: &str = "-s -w";
 const KUBERNETES_VERSION: &str = "v1.36.3";
-/// The version is not in the module's sources: without these flags the API server would call itself v0.0.0.
+/// The version is not in the module's sources: without these flags the programs would call themselves v0.0.0, the last
+/// of them where they name themselves as clients.
 const KUBERNETES_LDFLAGS: &str = "-s -w \
     -X k8s.io/component-base/version.gitVersion=v1.36.3 \
     -X k8s.io/component-base/version.gitMajor=1 \
-    -X k8s.io/component-base/version.gitMinor=36";
+    -X k8s.io/component-base/version.gitMinor=36 \
+    -X k8s.io/client-go/pkg/version.gitVersion=v1.36.3";
 /// Any Go from the one that the module's `go.mod` asks for.
 const ANY_GO: &str = "auto";
 const ROLLOUTS_VERSION: &str = "v1.10.2";

@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::{
     components::{Component, Layout, NODE_LABEL, path_flag},
     credentials::User,
+    health::READY,
     image,
     network::{Network, run},
     process::{Launch, Place, Process},
@@ -37,7 +38,7 @@ mkdir -p /run/netns /run/containerd
 echo 1 > /proc/sys/net/ipv4/ip_forward
 ip link set lo up
 ip address add 10.96.0.1/32 dev lo
-/bin/busybox tcpsvd 10.96.0.1 443 /bin/busybox nc "$2" "$3" &
+/bin/busybox nc -ll -p 443 -e /bin/busybox nc "$2" "$3" &
 : > "$1/first"
 while :; do sleep 3600 & wait $!; done
 "#;
@@ -65,7 +66,7 @@ impl RealNode {
         launch.place = Place::NewNamespaces;
         let mut process = launch.start()?;
         let ready = folder.join("first");
-        wait_for("the namespaces of the real node", crate::cluster::READY, async || {
+        wait_for("the namespaces of the real node", READY, async || {
             process.check()?;
             Ok(ready.exists().then_some(()))
         })
@@ -88,8 +89,11 @@ impl RealNode {
         self.run(&client.into_iter().chain(arguments.iter().copied()).collect::<Vec<_>>()).await
     }
 
-    /// Whether containerd answers.
+    /// An error unless containerd answers.
     pub(crate) async fn runtime_ready(&self) -> Result<()> {
+        // Its client would wait for a socket that is not there for 10 s.
+        let socket = format!("/proc/{}/root{SOCKET}", self.first.as_raw_nonzero());
+        anyhow::ensure!(Path::new(&socket).exists(), "containerd does not listen on {SOCKET} yet");
         self.ctr(&["version"]).await.map(drop)
     }
 

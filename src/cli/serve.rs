@@ -1,0 +1,150 @@
+//! `confpin serve`: the webhook and the reconciler.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use super::Error;
+use crate::app;
+use crate::config::{ByteSize, Config, LogFormat, ObjectName, OnError, Period, WebhookUrl};
+use crate::observe::logging;
+use crate::pin::exempt::Mark;
+
+/// The arguments of `confpin serve`, typed but not yet checked against each other: see [`Config`].
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Address and port of the webhook (HTTPS); port 0 takes a free one.
+    // The unspecified IPv6 address takes IPv4 too on Linux, and a node that knows no IPv6 says so on binding.
+    #[arg(long, env = "CONFPIN_LISTEN", value_name = "ADDRESS", default_value = "[::]:8443")]
+    pub listen: SocketAddr,
+
+    /// Address and port of /livez, /readyz and /metrics (plain HTTP); port 0 takes a free one.
+    #[arg(long, env = "CONFPIN_ADMIN_LISTEN", value_name = "ADDRESS", default_value = "[::]:8080")]
+    pub admin_listen: SocketAddr,
+
+    /// The serving certificate and its chain, PEM; read again when it changes. Needs --tls-key.
+    #[arg(long, env = "CONFPIN_TLS_CERT", value_name = "FILE", help_heading = "TLS")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// The serving certificate's private key, PEM; read again when it changes. Needs --tls-cert.
+    #[arg(long, env = "CONFPIN_TLS_KEY", value_name = "FILE", help_heading = "TLS")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Make a CA and a certificate for this URL's host, instead of --tls-cert and --tls-key; for an API server that reaches
+    /// confpin by URL, such as one on the same machine.
+    #[arg(long, env = "CONFPIN_WEBHOOK_URL", value_name = "URL", help_heading = "TLS")]
+    pub webhook_url: Option<WebhookUrl>,
+
+    /// Serve only clients whose certificate is of one of these CAs, PEM.
+    #[arg(long, env = "CONFPIN_CLIENT_CA", value_name = "FILE", help_heading = "TLS")]
+    pub client_ca: Option<PathBuf>,
+
+    /// The kubeconfig to use, instead of the pod's service account or the usual places.
+    #[arg(long, env = "CONFPIN_KUBECONFIG", value_name = "FILE", help_heading = "Cluster")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The context of the kubeconfig, instead of its current one.
+    #[arg(long, env = "CONFPIN_CONTEXT", value_name = "NAME", help_heading = "Cluster")]
+    pub context: Option<String>,
+
+    /// What a workload gets that cannot be pinned: refused, or admitted as it is, with a warning.
+    #[arg(
+        long,
+        env = "CONFPIN_ON_ERROR",
+        value_name = "ANSWER",
+        value_enum,
+        default_value = "deny",
+        help_heading = "Pinning"
+    )]
+    pub on_error: OnError,
+
+    /// How long after a workload was decided a change of its ConfigMaps still refreshes it, for those that are applied just
+    /// after it; 0 turns this off.
+    #[arg(long, env = "CONFPIN_SETTLE", value_name = "DURATION", default_value = "30s", help_heading = "Pinning")]
+    pub settle: Period,
+
+    /// How long a snapshot that nothing names is kept.
+    #[arg(
+        long,
+        env = "CONFPIN_ORPHAN_GRACE",
+        value_name = "DURATION",
+        default_value = "10m",
+        help_heading = "Pinning"
+    )]
+    pub orphan_grace: Period,
+
+    /// The shortest time between two refreshes of one workload.
+    #[arg(
+        long,
+        env = "CONFPIN_MIN_INTERVAL",
+        value_name = "DURATION",
+        default_value = "30s",
+        help_heading = "Pinning"
+    )]
+    pub min_interval: Period,
+
+    /// A ConfigMap that is never pinned, in any namespace; added to the built-in ones. May be repeated, or be a list.
+    #[arg(long, env = "CONFPIN_EXEMPT_NAME", value_name = "NAME", value_delimiter = ',', help_heading = "Pinning")]
+    pub exempt_name: Vec<ObjectName>,
+
+    /// ConfigMaps with this label or annotation are never pinned; added to the built-in ones. May be repeated, or be a list.
+    #[arg(
+        long,
+        env = "CONFPIN_EXEMPT_LABEL",
+        value_name = "KEY[=VALUE]",
+        value_delimiter = ',',
+        help_heading = "Pinning"
+    )]
+    pub exempt_label: Vec<Mark>,
+
+    /// The most distinct ConfigMaps that one pod template may name; each costs a read and perhaps a write within the time
+    /// that the API server grants.
+    #[arg(long, env = "CONFPIN_MAX_REFERENCES", value_name = "NUMBER", default_value = "256", help_heading = "Limits")]
+    pub max_references: usize,
+
+    /// The largest request body. A review carries the new and the old object, of up to 3Mi each as they were sent, and
+    /// escaping can double that.
+    #[arg(long, env = "CONFPIN_MAX_BODY", value_name = "SIZE", default_value = "16Mi", help_heading = "Limits")]
+    pub max_body: ByteSize,
+
+    /// The most requests that are worked on at a time; others wait, within the time they are granted.
+    // An API server runs at most 200 mutating requests at a time by default, of which only those that change a template in a
+    // labelled namespace come here. Memory is at worst this many bodies of the largest size, and in practice a hundredth of it.
+    #[arg(long, env = "CONFPIN_MAX_CONCURRENT", value_name = "NUMBER", default_value = "64", help_heading = "Limits")]
+    pub max_concurrent: usize,
+
+    /// How long the process reports itself unready before it refuses connections, so that endpoints can follow.
+    #[arg(long, env = "CONFPIN_DRAIN", value_name = "DURATION", default_value = "5s", help_heading = "Limits")]
+    pub drain: Period,
+
+    /// How log lines are written.
+    #[arg(
+        long,
+        env = "CONFPIN_LOG_FORMAT",
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "text",
+        help_heading = "Logging"
+    )]
+    pub log_format: LogFormat,
+
+    /// What is logged: a level, or directives such as info,confpin=debug.
+    #[arg(long, env = "CONFPIN_LOG", value_name = "FILTER", default_value = "info", help_heading = "Logging")]
+    pub log: String,
+}
+
+/// Checks the arguments and runs until a signal ends the program.
+///
+/// # Errors
+///
+/// [`Error::Usage`] and [`Error::Logging`] before anything was started; [`Error::Run`] afterwards.
+pub fn run(args: Args) -> Result<(), Error> {
+    let (format, filter) = (args.log_format, args.log.clone());
+    let config = Config::try_from(args)?;
+    logging::init(format, &filter)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("failed to start the runtime")?;
+    runtime.block_on(app::run(config))?;
+    Ok(())
+}

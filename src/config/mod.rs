@@ -1,0 +1,188 @@
+//! The validated configuration of `confpin serve`.
+//!
+//! Arguments arrive typed (see [`value`]); the rules that span several of them are here, so that whatever is refused is
+//! refused before any port is bound, with a message that names the option. Reading the files that are named is not done here:
+//! that belongs to whoever uses them.
+
+pub mod value;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::cli::serve::Args;
+use crate::pin::exempt::Mark;
+use crate::tls::Certificates;
+use crate::webhook::server::Limits;
+pub use value::{ByteSize, LogFormat, ObjectName, OnError, Period, WebhookUrl};
+
+/// The exit code for arguments that are refused: `EX_USAGE` of `sysexits.h`, so that a supervisor can tell a wrong
+/// configuration, which a restart does not cure, from a failure at run time.
+pub const EXIT_USAGE: u8 = 64;
+
+/// The longest that draining may be asked to wait. Kubernetes kills a pod after its termination grace period, 30 seconds unless
+/// the pod says otherwise, and the requests in flight need a part of that too.
+const DRAIN_MAX: Duration = Duration::from_secs(300);
+
+/// The smallest body limit that makes sense: a limit below it would deny ordinary workloads.
+const BODY_MIN: usize = 64 << 10;
+
+/// Everything that `confpin serve` needs to know, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where the webhook listens, HTTPS only. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Where liveness, readiness and metrics are served, plain HTTP. Port 0 takes a free one.
+    pub admin_listen: SocketAddr,
+    /// Where the serving certificate comes from.
+    pub certificates: Certificates,
+    /// The URL that the API server is to call, when the certificate is self-made.
+    pub webhook_url: Option<WebhookUrl>,
+    /// A PEM bundle of CAs; when present, only clients with a certificate of one of them are served.
+    pub client_ca: Option<PathBuf>,
+    /// Which cluster is served.
+    pub cluster: ClusterAccess,
+    /// What a workload gets that cannot be pinned.
+    pub on_error: OnError,
+    /// How long after a workload was decided a change of its sources still refreshes it; `None` turns that off.
+    pub settle: Option<Duration>,
+    /// How long a snapshot that nothing names is kept.
+    pub orphan_grace: Duration,
+    /// The shortest time between two refreshes of one workload.
+    pub min_interval: Duration,
+    /// ConfigMaps that are never pinned, beyond the built-in list.
+    pub exempt: Exempt,
+    /// The most distinct ConfigMaps that one pod template may name.
+    pub max_references: usize,
+    /// How long readiness is refused before connections are, so that endpoints have time to follow.
+    pub drain: Duration,
+    /// What the webhook server bounds.
+    pub limits: Limits,
+}
+
+/// How the API server is found. With neither field set: the pod's service account, else the usual kubeconfig rules.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterAccess {
+    /// A kubeconfig file.
+    pub kubeconfig: Option<PathBuf>,
+    /// The context to use of the kubeconfig, else its current one.
+    pub context: Option<String>,
+}
+
+/// ConfigMaps that are left alone, **added** to the built-in list: an option that replaced it would make whoever exempts one
+/// more name pin `kube-root-ca.crt`, whose rotation every pod has to see.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exempt {
+    /// By exact name.
+    pub names: Vec<ObjectName>,
+    /// By a label or an annotation.
+    pub labels: Vec<Mark>,
+}
+
+/// Why a combination of arguments is refused.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Error {
+    /// Nothing says where the serving certificate comes from.
+    #[error(
+        "no serving certificate: give --tls-cert and --tls-key (files, as mounted from a Secret), \
+         or --webhook-url to have confpin make its own CA and certificate for that URL's host"
+    )]
+    CertificateMissing,
+    /// Both sources of a serving certificate are given.
+    #[error("--webhook-url makes a certificate and --tls-cert/--tls-key bring one: give one or the other")]
+    CertificateTwice,
+    /// One half of the pair is missing.
+    #[error("{given} is given without {missing}: a serving certificate needs both")]
+    CertificateHalf {
+        /// The option that is there.
+        given: &'static str,
+        /// The option that is not.
+        missing: &'static str,
+    },
+    /// Both servers would bind the same address.
+    #[error("--listen and --admin-listen are both {0}: the webhook and the admin server need a port each")]
+    SameAddress(SocketAddr),
+    /// A value is outside its range.
+    #[error("{option} is {given}: {rule}")]
+    Range {
+        /// The option.
+        option: &'static str,
+        /// What was given.
+        given: String,
+        /// What would be right.
+        rule: &'static str,
+    },
+}
+
+impl TryFrom<Args> for Config {
+    type Error = Error;
+
+    fn try_from(args: Args) -> Result<Self, Error> {
+        let certificates = certificates(&args)?;
+        if args.listen == args.admin_listen && args.listen.port() != 0 {
+            return Err(Error::SameAddress(args.listen));
+        }
+        let at_least = |ok: bool, option, given: String, rule| {
+            if ok { Ok(()) } else { Err(Error::Range { option, given, rule }) }
+        };
+        at_least(
+            args.max_body.bytes() >= BODY_MIN,
+            "--max-body",
+            args.max_body.to_string(),
+            "less than 64Ki would deny ordinary workloads",
+        )?;
+        at_least(
+            args.max_concurrent > 0,
+            "--max-concurrent",
+            args.max_concurrent.to_string(),
+            "at least 1 request has to be admitted",
+        )?;
+        at_least(
+            args.max_references > 0,
+            "--max-references",
+            args.max_references.to_string(),
+            "at least 1 ConfigMap has to be allowed in a template",
+        )?;
+        at_least(
+            args.drain.get() <= DRAIN_MAX,
+            "--drain",
+            args.drain.to_string(),
+            "at most 5m; it must end within the pod's terminationGracePeriodSeconds",
+        )?;
+        Ok(Self {
+            listen: args.listen,
+            admin_listen: args.admin_listen,
+            certificates,
+            webhook_url: args.webhook_url,
+            client_ca: args.client_ca,
+            cluster: ClusterAccess { kubeconfig: args.kubeconfig, context: args.context },
+            on_error: args.on_error,
+            settle: Some(args.settle.get()).filter(|settle| !settle.is_zero()),
+            orphan_grace: args.orphan_grace.get(),
+            min_interval: args.min_interval.get(),
+            exempt: Exempt { names: args.exempt_name, labels: args.exempt_label },
+            max_references: args.max_references,
+            drain: args.drain.get(),
+            limits: Limits {
+                max_body: args.max_body.bytes(),
+                max_concurrent: args.max_concurrent,
+                ..Limits::default()
+            },
+        })
+    }
+}
+
+/// Files, or self-made, and never a guess.
+fn certificates(args: &Args) -> Result<Certificates, Error> {
+    match (&args.tls_cert, &args.tls_key, &args.webhook_url) {
+        (None, None, None) => Err(Error::CertificateMissing),
+        (None, None, Some(url)) => Ok(Certificates::SelfMade { host: url.host().clone() }),
+        (Some(_), None, None) => Err(Error::CertificateHalf { given: "--tls-cert", missing: "--tls-key" }),
+        (None, Some(_), None) => Err(Error::CertificateHalf { given: "--tls-key", missing: "--tls-cert" }),
+        (Some(cert), Some(key), None) => Ok(Certificates::Files { cert: cert.clone(), key: key.clone() }),
+        (_, _, Some(_)) => Err(Error::CertificateTwice),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! When a component is ready.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use http::Request;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::{Api, Client};
+
+use crate::{cluster::Cluster, components::Component, process::log_end, wait_for};
+
+/// How long a part may take to become ready on a loaded machine.
+pub(crate) const READY: Duration = Duration::from_secs(90);
+/// How long a component may take to answer whether it is ready.
+const ANSWER: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(25);
+
+impl Cluster {
+    /// Waits until the component says that it is ready, or has ended.
+    pub(crate) async fn wait_until_ready(&self, component: Component) -> Result<()> {
+        let name = component.name();
+        let deadline = Instant::now() + READY;
+        loop {
+            self.check(component)?;
+            let error = match self.ready(component).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            if Instant::now() > deadline {
+                let log = self.logs(component);
+                let end = log_end(&log);
+                return Err(error.context(format!(
+                    "{name} is not ready after {READY:?}; the end of its log {}:\n{end}",
+                    log.display()
+                )));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// An error if any of the components that this one needs is not running.
+    fn check(&self, component: Component) -> Result<()> {
+        let mut processes = self.processes();
+        let needed = if component == Component::ApiServer { [Component::Etcd, component] } else { [component; 2] };
+        for component in needed {
+            if let Some(process) = processes.get_mut(&component) {
+                process.check().with_context(|| format!("{} does not run", component.name()))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn ready(&self, component: Component) -> Result<()> {
+        let ports = &self.layout.ports;
+        match component {
+            Component::Etcd => self.probe("http", ports.etcd, "/health").await,
+            Component::ApiServer => self.probe("https", ports.api_server, "/readyz").await,
+            Component::ControllerManager => self.probe("https", ports.controller_manager, "/healthz").await,
+            Component::Scheduler => self.probe("https", ports.scheduler, "/readyz").await,
+            Component::Rollouts => self.probe("http", ports.rollouts_health, "/healthz").await,
+            Component::FakeNode => self.node_ready("fake").await,
+            Component::Containerd => self.real_node()?.runtime_ready().await,
+            Component::Kubelet => self.node_ready("real").await,
+        }
+    }
+
+    /// Asks a component for its health.
+    async fn probe(&self, scheme: &str, port: u16, path: &str) -> Result<()> {
+        let mut config = self.config.clone();
+        config.cluster_url = format!("{scheme}://127.0.0.1:{port}").parse()?;
+        config.default_retry = false;
+        config.read_timeout = Some(ANSWER);
+        let client = Client::try_from(config)?;
+        client.request_text(Request::get(path).body(Vec::new())?).await?;
+        Ok(())
+    }
+
+    /// Waits until pods can be made in the namespace.
+    pub(crate) async fn wait_for_service_account(&self, namespace: &str) -> Result<()> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
+        wait_for("the default ServiceAccount", READY, async || Ok(accounts.get_opt("default").await?)).await?;
+        Ok(())
+    }
+}
