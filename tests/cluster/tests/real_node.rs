@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use testcluster::{Cluster, SAMPLE_IMAGE, Unavailable, wait_for};
+use testcluster::{Cluster, Program, SAMPLE_IMAGE, Unavailable, wait_for};
 
 const SOON: Duration = Duration::from_secs(90);
 
@@ -33,6 +33,27 @@ spec:
     )
 }
 
+const CLIENT: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: client}
+spec:
+  nodeSelector: {testcluster/node: real}
+  tolerations: [{key: testcluster/node, operator: Exists}]
+  containers: [{name: client, image: "testcluster.local/client:1", imagePullPolicy: IfNotPresent}]
+"#;
+
+async fn wait_for_pod(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
+    wait_for(&format!("the pod {name} to run"), SOON, async || {
+        let pod = cluster.kubectl(["--namespace", namespace, "get", "pod", name]).run().await?;
+        if !pod.contains("1/1") {
+            bail!("{pod}");
+        }
+        Ok(Some(()))
+    })
+    .await
+}
+
 #[tokio::test]
 async fn a_pods_environment_and_files_can_be_read() -> Result<()> {
     let cluster = match Cluster::builder().real_node().fake_node().start().await {
@@ -46,14 +67,7 @@ async fn a_pods_environment_and_files_can_be_read() -> Result<()> {
     let namespace = cluster.namespace("real").create().await?;
     let name = namespace.name();
     cluster.kubectl(["--namespace", name, "apply", "-f", "-"]).stdin(manifests()).run().await?;
-    wait_for("the pod to run", SOON, async || {
-        let pod = cluster.kubectl(["--namespace", name, "get", "pod", "reader"]).run().await?;
-        if !pod.contains("1/1") {
-            bail!("{pod}");
-        }
-        Ok(Some(()))
-    })
-    .await?;
+    wait_for_pod(&cluster, name, "reader").await?;
 
     let node = cluster.node()?;
     assert_eq!(node.environment(name, "reader").await?["COLOUR"], "blue");
@@ -65,8 +79,12 @@ async fn a_pods_environment_and_files_can_be_read() -> Result<()> {
     node.restart_container(name, "reader").await?;
     assert_eq!(node.environment(name, "reader").await?["COLOUR"], "green");
 
-    // What a pod of an installed component does: call the API server by its Service.
-    let call = "wget -q -O - --no-check-certificate https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/version";
-    assert!(node.exec(name, "reader", &["sh", "-c", call]).await?.contains("v1.36.3"));
+    // What an installed component does: call the API server by its Service, as its ServiceAccount.
+    let kubectl = Program::Kubectl.path().await?;
+    node.load_image("testcluster.local/client:1", &[("/bin/kubectl", &kubectl)]).await?;
+    cluster.kubectl(["--namespace", name, "apply", "-f", "-"]).stdin(CLIENT).run().await?;
+    wait_for_pod(&cluster, name, "client").await?;
+    let who = node.exec(name, "client", &["kubectl", "auth", "whoami"]).await?;
+    assert!(who.contains(&format!("system:serviceaccount:{name}:default")), "{who}");
     Ok(())
 }
