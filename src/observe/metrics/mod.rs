@@ -2,6 +2,8 @@
 //!
 //! Cheap to clone: all clones count into the same registry. No label carries a name or any content of an object.
 
+mod register;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -14,7 +16,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 
 use super::labels::{
     Admission, Build, ByCause, ByReason, ByRejection, ByUse, ByWatch, DenyReason, Outcome, RefreshCause, Rejection,
@@ -95,91 +97,9 @@ impl Metrics {
             certificate_expiry: Gauge::default(),
             certificate_reload_failures: Counter::default(),
         };
-        metrics.register_webhook(&mut registry);
-        metrics.register_reconciler(&mut registry);
-        metrics.expose_zeros();
+        metrics.register(&mut registry);
         metrics.registry = Arc::new(registry);
         metrics
-    }
-
-    fn register_webhook(&self, registry: &mut Registry) {
-        registry.register("admissions", "Admissions by outcome", self.admissions.clone());
-        registry.register_with_unit(
-            "admission_duration",
-            "Time from a request's arrival to its answer",
-            Unit::Seconds,
-            self.admission_duration.clone(),
-        );
-        registry.register("denials", "Workloads that could not be pinned, by reason", self.denials.clone());
-        registry.register("requests_in_flight", "Requests that are being worked on", self.in_flight.clone());
-        registry.register("requests_rejected", "Requests answered without the handler", self.rejections.clone());
-        registry.register(
-            "connection_errors",
-            "Connections that failed before a request: handshakes, refused clients, too many connections",
-            self.connection_errors.clone(),
-        );
-        registry.register("snapshots", "Snapshots put into templates, by how they came to be", self.snapshots.clone());
-        registry.register_with_unit(
-            "certificate_expiry_timestamp",
-            "When the serving certificate expires, since the epoch",
-            Unit::Seconds,
-            self.certificate_expiry.clone(),
-        );
-        registry.register(
-            "certificate_reload_failures",
-            "Attempts to replace the serving certificate that failed",
-            self.certificate_reload_failures.clone(),
-        );
-    }
-
-    fn register_reconciler(&self, registry: &mut Registry) {
-        registry.register("owner_patches", "Owner references written to snapshots", self.owner_patches.clone());
-        registry.register_with_unit(
-            "owner_delay",
-            "Time from a holder's creation to its owner reference on its snapshots",
-            Unit::Seconds,
-            self.owner_delay.clone(),
-        );
-        registry.register(
-            "orphans_deleted",
-            "Snapshots deleted since nothing names them",
-            self.orphans_deleted.clone(),
-        );
-        registry.register("snapshots_healed", "Snapshots that were gone and made again", self.snapshots_healed.clone());
-        registry.register(
-            "snapshots_missing",
-            "Snapshots that are named, are gone, and cannot be made again",
-            self.snapshots_missing.clone(),
-        );
-        registry.register("refreshes", "Refreshes that the reconciler asked for, by cause", self.refreshes.clone());
-        registry.register(
-            "refreshes_delayed",
-            "Refreshes that wait for the shortest time between two of a workload",
-            self.refreshes_delayed.clone(),
-        );
-        registry.register(
-            "unpinned_workloads",
-            "Workloads in labelled namespaces that still name a source",
-            self.unpinned_workloads.clone(),
-        );
-        registry.register("watch_errors", "Errors of watches, by watch", self.watch_errors.clone());
-        registry.register("leader", "1 in the replica that reconciles", self.leader.clone());
-    }
-
-    /// A counter that appears with its first event cannot be alerted on: its increase from nothing is not seen.
-    fn expose_zeros(&self) {
-        for &reason in DenyReason::ALL {
-            let _ = self.denials.get_or_create(&ByReason { reason });
-        }
-        for &reason in Rejection::ALL {
-            let _ = self.rejections.get_or_create(&ByRejection { reason });
-        }
-        for &result in SnapshotUse::ALL {
-            let _ = self.snapshots.get_or_create(&ByUse { result });
-        }
-        for &cause in RefreshCause::ALL {
-            let _ = self.refreshes.get_or_create(&ByCause { cause });
-        }
     }
 
     /// An admission ended. `kind` is one of the table of kinds, never text of the request.
@@ -299,57 +219,4 @@ fn signed(count: usize) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn line(metrics: &Metrics, start: &str) -> String {
-        let text = metrics.encode().unwrap();
-        let found = text.lines().find(|line| line.starts_with(start));
-        found.unwrap_or_else(|| panic!("no {start} in:\n{text}")).to_owned()
-    }
-
-    #[test]
-    fn what_happened_is_what_is_exposed() {
-        let metrics = Metrics::new();
-        metrics.clone().admitted("Deployment", Outcome::AdmittedUnpinned, true, Duration::from_millis(3));
-        metrics.not_pinned(DenyReason::Forbidden);
-        metrics.owned(Duration::from_secs(2));
-        metrics.set_unpinned(7);
-        metrics.certificate_expires("2026-06-01T00:00:00Z".parse().unwrap());
-        for expected in [
-            r#"confpin_admissions_total{kind="Deployment",outcome="admitted-unpinned",dry_run="true"} 1"#,
-            r#"confpin_admission_duration_seconds_bucket{le="0.005"} 1"#,
-            r#"confpin_admission_duration_seconds_bucket{le="30.0"} 1"#,
-            r#"confpin_denials_total{reason="forbidden"} 1"#,
-            "confpin_owner_delay_seconds_count 1",
-            "confpin_unpinned_workloads 7",
-            "confpin_certificate_expiry_timestamp_seconds 1780272000",
-            r#"confpin_build_info{version="#,
-        ] {
-            line(&metrics, expected);
-        }
-        assert!(metrics.encode().unwrap().ends_with("# EOF\n"));
-    }
-
-    #[test]
-    fn counters_with_known_labels_begin_at_zero() {
-        let metrics = Metrics::new();
-        assert!(line(&metrics, r#"confpin_denials_total{reason="timeout"}"#).ends_with(" 0"));
-        assert!(line(&metrics, r#"confpin_refreshes_total{cause="on-change"}"#).ends_with(" 0"));
-    }
-
-    #[test]
-    fn a_request_is_in_flight_until_it_is_dropped() {
-        let metrics = Metrics::new();
-        let request = metrics.in_flight();
-        assert_eq!(line(&metrics, "confpin_requests_in_flight"), "confpin_requests_in_flight 1");
-        drop(request);
-        assert_eq!(line(&metrics, "confpin_requests_in_flight"), "confpin_requests_in_flight 0");
-    }
-
-    #[test]
-    fn every_name_begins_with_the_program() {
-        let text = Metrics::new().encode().unwrap();
-        assert!(text.lines().filter(|line| !line.starts_with('#')).all(|line| line.starts_with("confpin_")));
-    }
-}
+mod tests;

@@ -1,0 +1,95 @@
+//! Name, unit and help of every metric. Names are an interface: alerts and dashboards use them.
+
+use prometheus_client::registry::{Registry, Unit};
+
+use super::Metrics;
+use crate::observe::labels::{ByCause, ByReason, ByRejection, ByUse, DenyReason, RefreshCause, Rejection, SnapshotUse};
+
+impl Metrics {
+    /// Makes every metric known to `registry`, at zero.
+    pub(super) fn register(&self, registry: &mut Registry) {
+        self.register_webhook(registry);
+        self.register_reconciler(registry);
+        self.expose_zeros();
+    }
+
+    fn register_webhook(&self, registry: &mut Registry) {
+        registry.register("admissions", "Admissions by outcome", self.admissions.clone());
+        registry.register_with_unit(
+            "admission_duration",
+            "Time from a request's arrival to its answer",
+            Unit::Seconds,
+            self.admission_duration.clone(),
+        );
+        registry.register("denials", "Workloads that could not be pinned, by reason", self.denials.clone());
+        registry.register("requests_in_flight", "Requests that are being worked on", self.in_flight.clone());
+        registry.register("requests_rejected", "Requests answered without the handler", self.rejections.clone());
+        registry.register(
+            "connection_errors",
+            "Connections that failed before a request: handshakes, refused clients, too many connections",
+            self.connection_errors.clone(),
+        );
+        registry.register("snapshots", "Snapshots put into templates, by how they came to be", self.snapshots.clone());
+        registry.register_with_unit(
+            "certificate_expiry_timestamp",
+            "When the serving certificate expires, since the epoch",
+            Unit::Seconds,
+            self.certificate_expiry.clone(),
+        );
+        registry.register(
+            "certificate_reload_failures",
+            "Attempts to replace the serving certificate that failed",
+            self.certificate_reload_failures.clone(),
+        );
+    }
+
+    fn register_reconciler(&self, registry: &mut Registry) {
+        registry.register("owner_patches", "Owner references written to snapshots", self.owner_patches.clone());
+        registry.register_with_unit(
+            "owner_delay",
+            "Time from a holder's creation to its owner reference on its snapshots",
+            Unit::Seconds,
+            self.owner_delay.clone(),
+        );
+        registry.register(
+            "orphans_deleted",
+            "Snapshots deleted since nothing names them",
+            self.orphans_deleted.clone(),
+        );
+        registry.register("snapshots_healed", "Snapshots that were gone and made again", self.snapshots_healed.clone());
+        registry.register(
+            "snapshots_missing",
+            "Snapshots that are named, are gone, and cannot be made again",
+            self.snapshots_missing.clone(),
+        );
+        registry.register("refreshes", "Refreshes that the reconciler asked for, by cause", self.refreshes.clone());
+        registry.register(
+            "refreshes_delayed",
+            "Refreshes that wait for the shortest time between two of a workload",
+            self.refreshes_delayed.clone(),
+        );
+        registry.register(
+            "unpinned_workloads",
+            "Workloads in labelled namespaces that still name a source",
+            self.unpinned_workloads.clone(),
+        );
+        registry.register("watch_errors", "Errors of watches, by watch", self.watch_errors.clone());
+        registry.register("leader", "1 in the replica that reconciles", self.leader.clone());
+    }
+
+    /// A counter that appears with its first event cannot be alerted on: its increase from nothing is not seen.
+    fn expose_zeros(&self) {
+        for &reason in DenyReason::ALL {
+            let _ = self.denials.get_or_create(&ByReason { reason });
+        }
+        for &reason in Rejection::ALL {
+            let _ = self.rejections.get_or_create(&ByRejection { reason });
+        }
+        for &result in SnapshotUse::ALL {
+            let _ = self.snapshots.get_or_create(&ByUse { result });
+        }
+        for &cause in RefreshCause::ALL {
+            let _ = self.refreshes.get_or_create(&ByCause { cause });
+        }
+    }
+}
