@@ -43,6 +43,19 @@ spec:
   containers: [{name: client, image: "testcluster.local/client:1", imagePullPolicy: IfNotPresent}]
 "#;
 
+const ROLLOUT: &str = r#"
+apiVersion: argoproj.io/v1alpha1
+kind: Rollout
+metadata: {name: late}
+spec:
+  replicas: 1
+  strategy: {canary: {}}
+  selector: {matchLabels: {app: late}}
+  template:
+    metadata: {labels: {app: late}}
+    spec: {containers: [{name: late, image: "example.invalid/late:1"}]}
+"#;
+
 async fn wait_for_pod(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
     wait_for(&format!("the pod {name} to run"), SOON, async || {
         let pod = cluster.kubectl(["--namespace", namespace, "get", "pod", name]).run().await?;
@@ -86,5 +99,14 @@ async fn a_pods_environment_and_files_can_be_read() -> Result<()> {
     wait_for_pod(&cluster, name, "client").await?;
     let who = node.exec(name, "client", &["kubectl", "auth", "whoami"]).await?;
     assert!(who.contains(&format!("system:serviceaccount:{name}:default")), "{who}");
+
+    // Argo Rollouts can also come to a cluster that runs.
+    cluster.install_rollouts().await?;
+    cluster.kubectl(["--namespace", name, "apply", "-f", "-"]).stdin(ROLLOUT).run().await?;
+    let replica_sets = ["--namespace", name, "get", "replicasets", "--output=name"];
+    wait_for("the Rollout's ReplicaSet", SOON, async || {
+        Ok((!cluster.kubectl(replica_sets).run().await?.is_empty()).then_some(()))
+    })
+    .await?;
     Ok(())
 }
