@@ -108,6 +108,11 @@ impl Layout {
         self.folder.join(user.file())
     }
 
+    /// A name that no other cluster has: the folder's.
+    pub(crate) fn name(&self) -> Result<&str> {
+        self.folder.file_name().and_then(|name| name.to_str()).context("the folder of a cluster has a name")
+    }
+
     pub(crate) fn audit_log(&self) -> PathBuf {
         self.folder.join("audit.log")
     }

@@ -29,7 +29,8 @@ while read -r _; do :; done
 if [ -e "$folder/keep" ]; then exit 0; fi
 while [ "$tries" -lt 100 ]; do
     find /sys/fs/cgroup -depth -type d -path "*/$name*" -exec rmdir {} + 2>/dev/null
-    rm -rf -- "$folder" 2>/dev/null && exit 0
+    rm -rf -- "$folder" 2>/dev/null
+    if [ ! -e "$folder" ] && [ -z "$(find /sys/fs/cgroup -type d -name "$name" 2>/dev/null)" ]; then exit 0; fi
     tries=$((tries + 1))
     sleep 0.1
 done
