@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod configmaps;
 pub mod confpin;
+pub mod history;
 pub mod manifest;
 pub mod pods;
 pub mod process;
