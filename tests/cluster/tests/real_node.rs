@@ -1,6 +1,6 @@
 //! A cluster whose pods run.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Result, bail};
 use testcluster::{Cluster, Program, SAMPLE_IMAGE, Unavailable, wait_for};
@@ -94,11 +94,14 @@ async fn a_pods_environment_and_files_can_be_read() -> Result<()> {
 
     // What an installed component does: call the API server by its Service, as its ServiceAccount.
     let kubectl = Program::Kubectl.path().await?;
-    node.load_image("testcluster.local/client:1", &[("/bin/kubectl", &kubectl)]).await?;
+    let files = [("/bin/kubectl", kubectl.as_path()), ("/bin/with-libraries", Path::new("/usr/bin/env"))];
+    node.load_image("testcluster.local/client:1", &files).await?;
     cluster.kubectl(["--namespace", name, "apply", "-f", "-"]).stdin(CLIENT).run().await?;
     wait_for_pod(&cluster, name, "client").await?;
     let who = node.exec(name, "client", &["kubectl", "auth", "whoami"]).await?;
     assert!(who.contains(&format!("system:serviceaccount:{name}:default")), "{who}");
+
+    assert!(node.exec(name, "client", &["with-libraries"]).await?.contains("KUBERNETES_SERVICE_HOST="));
 
     // Argo Rollouts can also come to a cluster that runs.
     cluster.install_rollouts().await?;
