@@ -60,7 +60,11 @@ impl Cluster {
             Component::Rollouts => self.probe(&loopback("http", ports.rollouts_health), "/healthz").await,
             Component::FakeNode => self.node_ready("fake").await,
             Component::Containerd => self.real_node()?.runtime_ready().await,
-            Component::Kubelet => self.node_ready("real").await,
+            Component::Kubelet => {
+                // The Node object is still ready from before a restart.
+                self.probe(&self.server_url(), "/api/v1/nodes/real/proxy/healthz").await?;
+                self.node_ready("real").await
+            }
         }
     }
 

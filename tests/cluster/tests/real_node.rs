@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::{Result, bail};
-use testcluster::{Cluster, Program, SAMPLE_IMAGE, Unavailable, wait_for};
+use testcluster::{Cluster, Component, Program, SAMPLE_IMAGE, Unavailable, wait_for};
 
 const SOON: Duration = Duration::from_secs(90);
 
@@ -91,6 +91,11 @@ async fn a_pods_environment_and_files_can_be_read() -> Result<()> {
     cluster.kubectl(["--namespace", name, "patch", "configmap", "settings", "--patch", edit]).run().await?;
     node.restart_container(name, "reader").await?;
     assert_eq!(node.environment(name, "reader").await?["COLOUR"], "green");
+
+    cluster.pause(Component::Kubelet)?;
+    cluster.resume(Component::Kubelet)?;
+    cluster.restart(Component::Kubelet).await?;
+    wait_for("the new kubelet to know the pod", SOON, async || Ok(Some(node.pod_logs(name, "reader").await?))).await?;
 
     // What an installed component does: call the API server by its Service, as its ServiceAccount.
     let kubectl = Program::Kubectl.path().await?;
