@@ -18,7 +18,7 @@ use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 use crate::observe::shutdown::Signals;
 use crate::pin::exempt::Exemptions;
-use crate::pin::webhook_configuration::{FailurePolicy, PATH, client_by_url};
+use crate::pin::webhook_configuration::{self, FailurePolicy, PATH, client_by_url};
 use crate::reconcile::index::Key;
 use crate::reconcile::work::{self, Decided};
 use crate::reconcile::{Reconciler, Settings};
@@ -130,6 +130,14 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     };
     tokio::try_join!(registration, webhook, admin, reconcile, certificates)?;
     tracing::info!("drained");
+    if config.webhook_url.is_some() {
+        // Left in place: what is not pinned must not get in unseen because confpin is restarted.
+        tracing::warn!(
+            "the API server refuses changes to workloads of labelled namespaces until confpin runs again; \
+             to end that, run: kubectl delete mutatingwebhookconfiguration {}",
+            webhook_configuration::NAME
+        );
+    }
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Refreshes: asks admission to decide a workload again when its sources call for it. What calls for it,
 //! [`crate::pin::refresh`] says; here is when it is looked at, and how often at most.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,8 @@ pub(super) async fn run(reconciler: Arc<Reconciler>, mut requests: UnboundedRece
     let mut waiting = DelayQueue::new();
     let mut places = HashMap::new();
     let mut last: HashMap<WorkloadKey, Instant> = HashMap::new();
+    // Their moment of settling is over before their turn comes, and they are owed a refresh all the same.
+    let mut owed = HashSet::new();
     loop {
         let workload = tokio::select! {
             request = requests.next() => {
@@ -47,9 +49,13 @@ pub(super) async fn run(reconciler: Arc<Reconciler>, mut requests: UnboundedRece
         places.remove(&workload);
         last.retain(|_, at| at.elapsed() < reconciler.settings.min_interval);
         let rest = last.get(&workload).map(|at| reconciler.settings.min_interval.saturating_sub(at.elapsed()));
-        let again = match reconciler.refresh(&workload, rest).await {
+        let settling = owed.remove(&workload);
+        let again = match reconciler.refresh(&workload, settling, rest).await {
             Ok(Looked::Nothing) => None,
-            Ok(Looked::TooSoon(rest)) => Some(rest),
+            Ok(Looked::TooSoon { rest, settling }) => {
+                owed.extend(settling.then(|| workload.clone()));
+                Some(rest)
+            }
             Ok(Looked::Refreshed) => {
                 last.insert(workload.clone(), Instant::now());
                 tokio::time::sleep(SPACING).await;
@@ -57,6 +63,7 @@ pub(super) async fn run(reconciler: Arc<Reconciler>, mut requests: UnboundedRece
             }
             Err(error) => {
                 tracing::warn!(%error, "a workload was not refreshed, trying again");
+                owed.extend(settling.then(|| workload.clone()));
                 Some(RETRY)
             }
         };
@@ -72,11 +79,14 @@ enum Looked {
     Nothing,
     Refreshed,
     /// A refresh is due, and the last one was too short a time ago.
-    TooSoon(Duration),
+    TooSoon {
+        rest: Duration,
+        settling: bool,
+    },
 }
 
 impl Reconciler {
-    async fn refresh(&self, key: &WorkloadKey, rest: Option<Duration>) -> Result<Looked, Error> {
+    async fn refresh(&self, key: &WorkloadKey, settling: bool, rest: Option<Duration>) -> Result<Looked, Error> {
         let (workload, namespace) = {
             let index = self.index();
             (index.workload(key).cloned(), index.namespace(&key.1.namespace))
@@ -90,7 +100,7 @@ impl Reconciler {
         };
         let follows = Follows {
             on_change: namespace.on_change || workload.annotation(meta::ROLLOUT) == Some(meta::ON_CHANGE),
-            settling: self.decisions().is_settling(key, &record, Instant::now()),
+            settling: settling || self.decisions().is_settling(key, &record, Instant::now()),
         };
         let mut sources = BTreeMap::new();
         for name in sources_to_read(&record, follows) {
@@ -105,7 +115,7 @@ impl Reconciler {
             return Ok(Looked::Nothing);
         };
         if let Some(rest) = rest.filter(|rest| !rest.is_zero()) {
-            return Ok(Looked::TooSoon(rest));
+            return Ok(Looked::TooSoon { rest, settling: follows.settling });
         }
         if self.cluster.ask_for_refresh(&workload, &refresh.value).await? == Write::Outdated {
             return Ok(Looked::Nothing);
