@@ -123,10 +123,10 @@ impl Cluster {
         answer.status.and_then(|status| status.token).context("the answer to a token request has no token")
     }
 
-    /// The API server's address on loopback.
+    /// The API server's address: on loopback, or on the link to the real node.
     #[must_use]
     pub fn server_url(&self) -> String {
-        server_url(&self.layout)
+        self.layout.server_url()
     }
 
     /// The certificate of the authority that signed the API server's.
@@ -162,8 +162,4 @@ impl Drop for Cluster {
             process.kill();
         }
     }
-}
-
-pub(crate) fn server_url(layout: &Layout) -> String {
-    format!("https://127.0.0.1:{}", layout.ports.api_server)
 }
