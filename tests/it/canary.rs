@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use serde_json::json;
 use testcluster::wait_for;
 
-use crate::support::{SOON, Shop, Workload, World, configmap, manifest::Manifest, pods, rollout, tests};
+use crate::support::{SOON, Workload, World, configmap, manifest::Manifest, pods, rollout, tests};
 
 tests! {
     Real a_canary_keeps_the_stable_pods_on_the_old_configuration,

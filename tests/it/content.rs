@@ -79,7 +79,8 @@ async fn names_with_dots_and_names_of_253_characters_are_pinned(world: &World) -
     let mut snapshots = BTreeSet::new();
     for (index, source) in sources.iter().enumerate() {
         let name = format!("web-{index}");
-        let web = deployment(&name).with_pod(|pod| pod["volumes"] = json!([{"name": "v", "configMap": {"name": source}}]));
+        let web =
+            deployment(&name).with_pod(|pod| pod["volumes"] = json!([{"name": "v", "configMap": {"name": source}}]));
         shop.apply([configmap(source, "same"), web.json()]).await?;
         let snapshot = snapshot_of(&shop, &name).await?;
         ensure!(snapshot.annotations().get("confpin.dev/source") == Some(source), "another source: {snapshot:?}");
@@ -94,9 +95,14 @@ async fn names_with_dots_and_names_of_253_characters_are_pinned(world: &World) -
 
 async fn two_sources_with_the_same_content_have_a_snapshot_each(world: &World) -> Result<()> {
     let shop = world.shop("twins").await?;
-    shop.apply([configmap("one", "same"), configmap("two", "same"), deployment("web").uses("one").uses("two").json()]).await?;
-    let sources: BTreeSet<_> =
-        shop.snapshots().await?.values().filter_map(|snapshot| snapshot.annotations().get("confpin.dev/source").cloned()).collect();
+    shop.apply([configmap("one", "same"), configmap("two", "same"), deployment("web").uses("one").uses("two").json()])
+        .await?;
+    let sources: BTreeSet<_> = shop
+        .snapshots()
+        .await?
+        .values()
+        .filter_map(|snapshot| snapshot.annotations().get("confpin.dev/source").cloned())
+        .collect();
     assert_eq!(sources, BTreeSet::from(["one".to_owned(), "two".to_owned()]));
     Ok(())
 }
@@ -118,12 +124,15 @@ async fn a_source_named_like_a_snapshot_is_a_source(world: &World) -> Result<()>
 async fn a_snapshot_has_none_of_its_sources_labels_and_annotations(world: &World) -> Result<()> {
     let shop = world.shop("tracking").await?;
     let mut source = configmap("app-config", "v1");
-    source["metadata"]["labels"] = json!({"app.kubernetes.io/instance": "shop", "app.kubernetes.io/managed-by": "Helm"});
-    source["metadata"]["annotations"] = json!({"argocd.argoproj.io/tracking-id": "x", "meta.helm.sh/release-name": "x"});
+    source["metadata"]["labels"] =
+        json!({"app.kubernetes.io/instance": "shop", "app.kubernetes.io/managed-by": "Helm"});
+    source["metadata"]["annotations"] =
+        json!({"argocd.argoproj.io/tracking-id": "x", "meta.helm.sh/release-name": "x"});
     shop.apply([source, deployment("web").uses("app-config").json()]).await?;
     let snapshot = only(shop.snapshots().await?.into_values())?;
     let keys = snapshot.labels().keys().chain(snapshot.annotations().keys());
-    let foreign: Vec<_> = keys.filter(|key| !key.split('/').next().is_some_and(|prefix| prefix.ends_with("confpin.dev"))).collect();
+    let foreign: Vec<_> =
+        keys.filter(|key| !key.split('/').next().is_some_and(|prefix| prefix.ends_with("confpin.dev"))).collect();
     assert!(foreign.is_empty(), "{foreign:?}");
     Ok(())
 }

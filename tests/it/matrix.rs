@@ -82,7 +82,8 @@ async fn kubectl_replace(world: &World) -> Result<()> {
 
 async fn kubectl_patch_strategic(world: &World) -> Result<()> {
     // Custom resources have no strategic patch.
-    matrix(world, &[Kind::Deployment], |kind, was, wanted| patch(kind, "strategic", &strategic_patch(was, wanted))).await
+    matrix(world, &[Kind::Deployment], |kind, was, wanted| patch(kind, "strategic", &strategic_patch(was, wanted)))
+        .await
 }
 
 async fn kubectl_patch_merge(world: &World) -> Result<()> {

@@ -84,7 +84,12 @@ async fn a_missing_source_is_told_to_the_client(world: &World) -> Result<()> {
     let output = shop.send(["apply"], [deployment("web").uses("app-config").json()]).run_any().await?;
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{told}");
-    assert!(told.contains(r#"Warning: ConfigMap "app-config" not found: pods wait for it, confpin pins it once it is there"#), "{told}");
+    assert!(
+        told.contains(
+            r#"Warning: ConfigMap "app-config" not found: pods wait for it, confpin pins it once it is there"#
+        ),
+        "{told}"
+    );
     assert_eq!(shop.deployment("web").names().await?, BTreeSet::from(["app-config".to_owned()]));
 
     let optional = deployment("optional").uses("app-config").with_pod(|pod| {

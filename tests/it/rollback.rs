@@ -5,7 +5,9 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::support::{Kind, Shop, Workload, World, configmap, deployment, manifest, rollout, tests, workload::revision};
+use crate::support::{
+    Kind, Shop, Workload, World, configmap, deployment, manifest, rollout, tests, workload::revision,
+};
 
 tests! {
     Shared an_undo_keeps_the_old_configuration_until_somebody_moves_forward,

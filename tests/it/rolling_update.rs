@@ -14,7 +14,7 @@ tests! {
 }
 
 /// A Deployment whose pods are not ready while their configuration begins with `held`.
-fn web() -> Manifest {
+fn manifest() -> Manifest {
     deployment("web").replicas(3).on_real_node().uses("app-config").env_from("app-config").with(|object| {
         object["spec"]["strategy"] = json!({"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
         let gate = r#"case "$value" in held*) exit 1;; esac"#;
@@ -25,12 +25,12 @@ fn web() -> Manifest {
 
 async fn a_rolling_update_keeps_the_old_pods_on_the_old_configuration(world: &World) -> Result<()> {
     let shop = world.shop("rolling").await?;
-    let web_ = shop.deployment("web");
-    shop.apply([configmap("app-config", "old"), web().json()]).await?;
-    web_.wait_rolled_out().await?;
+    let web = shop.deployment("web");
+    shop.apply([configmap("app-config", "old"), manifest().json()]).await?;
+    web.wait_rolled_out().await?;
     let old: Vec<_> = shop.wait_pods("web", 3).await?.into_keys().collect();
 
-    shop.apply([configmap("app-config", "held"), web().json()]).await?;
+    shop.apply([configmap("app-config", "held"), manifest().json()]).await?;
     wait_values(&shop, &[("held", 1), ("old", 3)]).await?;
     let reborn = shop.replace_pod("web", &old[0]).await?;
     assert_eq!(shop.value_in(&reborn, "app-config").await?, "old");
@@ -39,25 +39,25 @@ async fn a_rolling_update_keeps_the_old_pods_on_the_old_configuration(world: &Wo
     assert_eq!(shop.value_in(&reborn, "app-config").await?, "old");
 
     shop.run("rollout undo deployment/web").await?;
-    assert_eq!(web_.value().await?, "old");
-    web_.wait_rolled_out().await?;
+    assert_eq!(web.value().await?, "old");
+    web.wait_rolled_out().await?;
     wait_values(&shop, &[("old", 3)]).await?;
-    assert_eq!(web_.replica_sets().await?.len(), 2);
+    assert_eq!(web.replica_sets().await?.len(), 2);
 
     // Scaling up does not take the newest, restarting does.
     shop.apply([configmap("app-config", "new")]).await?;
     shop.run("scale deployment/web --replicas=4").await?;
-    web_.wait_rolled_out().await?;
+    web.wait_rolled_out().await?;
     wait_values(&shop, &[("old", 4)]).await?;
     shop.run("rollout restart deployment/web").await?;
-    web_.wait_rolled_out().await?;
+    web.wait_rolled_out().await?;
     wait_values(&shop, &[("new", 4)]).await?;
     shop.wait_owned().await
 }
 
 async fn a_container_that_restarts_sees_its_old_configuration(world: &World) -> Result<()> {
     let shop = world.shop("restart").await?;
-    let web = web().replicas(1).with_pod(|pod| {
+    let web = manifest().replicas(1).with_pod(|pod| {
         pod["containers"][0]["volumeMounts"][0] =
             json!({"name": "v0", "mountPath": "/etc/app-config/value", "subPath": "value"});
     });

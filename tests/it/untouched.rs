@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use kube::ResourceExt;
 use serde_json::json;
-use testcluster::wait_for;
+use testcluster::{Mark, wait_for};
 
 use crate::support::{Kind, SOON, Shop, World, configmap, deployment, manifest, tests};
 
@@ -14,6 +14,7 @@ tests! {
     Shared kube_system_is_left_alone_even_with_the_label,
     Shared a_workload_without_configmaps_does_not_reach_confpin,
     Shared scaling_labels_and_pauses_do_not_reach_confpin,
+    Shared a_new_template_with_a_configmap_reaches_confpin,
 }
 
 async fn a_namespace_without_the_label_is_left_alone(world: &World) -> Result<()> {
@@ -23,7 +24,11 @@ async fn a_namespace_without_the_label_is_left_alone(world: &World) -> Result<()
         shop.apply([configmap("app-config", "v1"), manifest::workload(kind, "web").uses("app-config").json()]).await?;
         let web = shop.workload(kind, "web");
         web.wait_rolled_out().await?;
-        shop.apply([configmap("app-config", "v2"), manifest::workload(kind, "web").uses("app-config").image("web:2").json()]).await?;
+        shop.apply([
+            configmap("app-config", "v2"),
+            manifest::workload(kind, "web").uses("app-config").image("web:2").json(),
+        ])
+        .await?;
         web.wait_rolled_out().await?;
 
         assert_eq!(web.names().await?, BTreeSet::from(["app-config".to_owned()]));
@@ -83,13 +88,32 @@ async fn scaling_labels_and_pauses_do_not_reach_confpin(world: &World) -> Result
         assert_eq!(web.replica_sets().await?.len(), sets);
         assert_not_asked(&shop, &mark).await?;
         shop.run(&format!("delete {web}")).await?;
-        wait_for("the snapshot to be collected", SOON, async || Ok(shop.snapshots().await?.is_empty().then_some(()))).await?;
+        wait_for("the snapshot to be collected", SOON, async || Ok(shop.snapshots().await?.is_empty().then_some(())))
+            .await?;
     }
     Ok(())
 }
 
-/// confpin reads something whenever the API server asks it.
-async fn assert_not_asked(shop: &Shop<'_>, mark: &testcluster::Mark) -> Result<()> {
+/// The other tests of this module would show nothing if it did not.
+async fn a_new_template_with_a_configmap_reaches_confpin(world: &World) -> Result<()> {
+    let shop = world.shop("asked").await?;
+    for (kind, image) in
+        [(Kind::Deployment, "web:1"), (Kind::Rollout, "web:1"), (Kind::Deployment, "web:2"), (Kind::Rollout, "web:2")]
+    {
+        let mark = shop.mark().await?;
+        shop.apply([
+            configmap("app-config", "v1"),
+            manifest::workload(kind, "web").uses("app-config").image(image).json(),
+        ])
+        .await?;
+        let traffic = shop.since(&mark).await?;
+        assert!(traffic.of_confpin().iter().any(|event| event.is("get", "configmaps")), "{:#?}", traffic.0);
+    }
+    Ok(())
+}
+
+/// confpin reads something in the namespace whenever the API server asks it.
+async fn assert_not_asked(shop: &Shop<'_>, mark: &Mark) -> Result<()> {
     let traffic = shop.since(mark).await?;
     assert!(!traffic.0.is_empty(), "the audit log has nothing");
     assert!(traffic.of_confpin().is_empty(), "{:#?}", traffic.of_confpin());

@@ -24,13 +24,15 @@ impl Shop<'_> {
 }
 
 impl Traffic {
-    /// Requests that changed something, or tried to: `patch configmaps/x`. Events are left out, which tell only what
-    /// others did.
+    /// Requests that changed something, or tried to: `patch configmaps/x by kubectl/v1.36.3`. Events of others than
+    /// confpin are left out: they tell only what was done before.
     pub fn writes(&self) -> Vec<String> {
         let writes = self.0.iter().filter(|event| !matches!(event.verb.as_str(), "get" | "list" | "watch"));
         let real = writes.filter(|event| !event.uri.contains("dryRun=All"));
         real.filter_map(|event| {
-            let object = event.object_ref.as_ref().filter(|object| object.resource != "events")?;
+            let object = event.object_ref.as_ref()?;
+            let counts = object.resource != "events" || event.user_agent.starts_with("confpin/");
+            counts.then_some(())?;
             Some(format!("{} {}/{} by {}", event.verb, object.resource, object.name, event.user_agent))
         })
         .collect()

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, OpenOptions},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, ExitStatus, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -135,16 +135,6 @@ impl Confpin {
     /// What it has logged.
     pub fn log(&self) -> Result<String> {
         fs::read_to_string(&self.log).with_context(|| format!("failed to read {}", self.log.display()))
-    }
-
-    /// The file that it logs to.
-    pub fn log_file(&self) -> &Path {
-        &self.log
-    }
-
-    /// The port of the webhook.
-    pub fn port(&self) -> u16 {
-        self.port
     }
 
     /// The end of its log.

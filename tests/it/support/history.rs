@@ -68,7 +68,10 @@ impl History {
             for (holder, names) in &existing {
                 for name in names {
                     let there = existing.contains_key(&("ConfigMap", name.clone()));
-                    ensure!(there, "at {version}, after a change of {object:?}, {holder:?} names {name}, which is missing");
+                    ensure!(
+                        there,
+                        "at {version}, after a change of {object:?}, {holder:?} names {name}, which is missing"
+                    );
                 }
             }
         }

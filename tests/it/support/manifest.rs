@@ -39,7 +39,7 @@ pub fn deployment(name: &str) -> Manifest {
 
 /// A Rollout that names no ConfigMap yet and moves on without pauses.
 pub fn rollout(name: &str) -> Manifest {
-    Manifest::new(Kind::Rollout, name).with(|object| object["spec"]["strategy"] = json!({"canary": {}}))
+    Manifest::new(Kind::Rollout, name).with(|object| object["spec"]["strategy"] = json!({"canary": {"maxSurge": 1}}))
 }
 
 /// A workload of either kind that names no ConfigMap yet.

@@ -79,7 +79,9 @@ pub fn run(modules: &[&[Case]]) -> ExitCode {
 }
 
 fn trial(case: Case, common: std::sync::Arc<Common>) -> Trial {
-    Trial::ignorable_test(title(case.name), move || common.run(case).map_err(|error| Failed::from(format!("{error:?}"))))
+    Trial::ignorable_test(title(case.name), move || {
+        common.run(case).map_err(|error| Failed::from(format!("{error:?}")))
+    })
 }
 
 /// The name without the crate's.
@@ -133,13 +135,16 @@ impl Common {
 /// The common cluster, and why it has no real node if it was to have one.
 async fn start_world(real: bool) -> Result<(Option<World>, Option<String>)> {
     let fake = || Cluster::builder().fake_node().rollouts();
+    // A source that changes soon after its workload would roll it: right for people, and in the way of tests that tell
+    // whether something else does.
+    let start = async |cluster| World::with_arguments(cluster, &["--settle=0s"]).await;
     if !real {
-        return Ok((Some(World::start(fake()).await?), None));
+        return Ok((Some(start(fake()).await?), None));
     }
-    match World::start(fake().real_node()).await {
+    match start(fake().real_node()).await {
         Ok(world) => Ok((Some(world), None)),
         Err(error) => match error.downcast_ref::<Unavailable>() {
-            Some(reason) => Ok((Some(World::start(fake()).await?), Some(reason.to_string()))),
+            Some(reason) => Ok((Some(start(fake()).await?), Some(reason.to_string()))),
             None => Err(error),
         },
     }
@@ -147,6 +152,7 @@ async fn start_world(real: bool) -> Result<(Option<World>, Option<String>)> {
 
 /// Whether a test that cannot run is a failure.
 fn no_skip() -> bool {
-    let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0" && value != "false");
+    let is_set =
+        |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0" && value != "false");
     is_set("CI") || is_set("CONFPIN_TEST_NO_SKIP")
 }

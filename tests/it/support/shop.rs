@@ -48,7 +48,11 @@ impl<'a> Shop<'a> {
     }
 
     /// `kubectl COMMAND -f` a file with these objects.
-    pub fn send<'b>(&self, command: impl IntoIterator<Item = &'b str>, objects: impl IntoIterator<Item = Value>) -> Kubectl<'a> {
+    pub fn send<'b>(
+        &self,
+        command: impl IntoIterator<Item = &'b str>,
+        objects: impl IntoIterator<Item = Value>,
+    ) -> Kubectl<'a> {
         self.kubectl(command.into_iter().chain(["--filename", "-"])).stdin(file(objects))
     }
 

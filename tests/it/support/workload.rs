@@ -150,7 +150,8 @@ impl<'a> Workload<'a> {
                     let complete = status["conditions"].as_array().into_iter().flatten().any(|condition| {
                         condition["type"] == "Progressing" && condition["reason"] == "NewReplicaSetAvailable"
                     });
-                    complete && ["updatedReplicas", "replicas", "availableReplicas"].iter().all(|field| is(status, field))
+                    complete
+                        && ["updatedReplicas", "replicas", "availableReplicas"].iter().all(|field| is(status, field))
                 })
                 .await
             }
