@@ -5,24 +5,31 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use axum::http::{HeaderValue, header};
 use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config as ClientConfig};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
+use crate::cluster::events::Events;
 use crate::config::{ClusterAccess, Config};
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 use crate::observe::shutdown::Signals;
 use crate::pin::exempt::Exemptions;
-use crate::pin::webhook_configuration::{FailurePolicy, PATH, client_by_url};
-use crate::reconcile::{Reconciler, Settings, watches};
+use crate::pin::webhook_configuration::{self, FailurePolicy, PATH, client_by_url};
+use crate::reconcile::index::Key;
+use crate::reconcile::work::{self, Decided};
+use crate::reconcile::{Reconciler, Settings};
 use crate::tls;
 use crate::tls::rotation::Keeper;
 use crate::webhook::admission::Admission;
 use crate::webhook::handler::Handler;
 use crate::webhook::server::{Server, admin};
+
+/// How confpin calls itself to the API server, for its audit log.
+const USER_AGENT: &str = concat!("confpin/", env!("CARGO_PKG_VERSION"));
 
 /// Runs confpin until a signal ends it: the first lets requests in flight finish, the second does not.
 ///
@@ -62,6 +69,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     tracing::info!(webhook = ?listener.local_addr(), admin = ?admin_listener.local_addr(), "listening");
 
     let ca_pem = keeper.ca_pem().map(str::to_owned);
+    let (decide, decisions) = futures::channel::mpsc::unbounded();
     let server = Server {
         tls,
         handler: Arc::new(Handler {
@@ -72,13 +80,25 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
             },
             on_error: config.on_error,
             metrics: metrics.clone(),
+            events: Events::new(&cluster),
+            on_decided: Box::new(move |decided| {
+                let workload = (decided.kind, Key::new(&decided.namespace, &decided.name));
+                // The other end goes only with the program.
+                let _ =
+                    decide.unbounded_send(Decided { workload, sources: decided.sources, versions: decided.versions });
+            }),
         }),
         limits: config.limits,
         drain: config.drain,
         health: health.clone(),
         metrics: metrics.clone(),
     };
-    let settings = Settings { orphan_grace: config.orphan_grace.try_into().context("--orphan-grace is too long")? };
+    let settings = Settings {
+        orphan_grace: config.orphan_grace.try_into().context("--orphan-grace is too long")?,
+        settle: config.settle,
+        min_interval: config.min_interval,
+        exemptions: exemptions(&config),
+    };
     let reconciler = Arc::new(Reconciler::new(cluster.clone(), settings, metrics.clone()));
 
     // The admin server tells that the rest is draining, so it ends last.
@@ -101,7 +121,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     };
     let admin = async { Ok(admin::run(admin_listener, health, metrics, ended.clone()).await?) };
     let reconcile = async {
-        watches::run(reconciler, synced, stop.clone()).await;
+        work::run(reconciler, decisions, synced, stop.clone()).await;
         if stop.is_cancelled() { Ok(()) } else { bail!("the reconciler ended early") }
     };
     let certificates = async {
@@ -110,6 +130,14 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     };
     tokio::try_join!(registration, webhook, admin, reconcile, certificates)?;
     tracing::info!("drained");
+    if config.webhook_url.is_some() {
+        // Left in place: what is not pinned must not get in unseen because confpin is restarted.
+        tracing::warn!(
+            "the API server refuses changes to workloads of labelled namespaces until confpin runs again; \
+             to end that, run: kubectl delete mutatingwebhookconfiguration {}",
+            webhook_configuration::NAME
+        );
+    }
     Ok(())
 }
 
@@ -128,7 +156,7 @@ fn bind(address: std::net::SocketAddr, option: &str) -> Result<TcpListener> {
 /// A client by the options, else by the pod's service account, else by the usual kubeconfig.
 async fn connect(access: &ClusterAccess) -> Result<Client> {
     let options = KubeConfigOptions { context: access.context.clone(), ..KubeConfigOptions::default() };
-    let config = match (&access.kubeconfig, &access.context) {
+    let mut config = match (&access.kubeconfig, &access.context) {
         (Some(path), _) => {
             let file = Kubeconfig::read_from(path)
                 .with_context(|| format!("failed to read --kubeconfig {}", path.display()))?;
@@ -139,5 +167,6 @@ async fn connect(access: &ClusterAccess) -> Result<Client> {
             .await
             .context("failed to find a cluster: give --kubeconfig, or run in one with a service account")?,
     };
+    config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
     Client::try_from(config).context("failed to make a client")
 }

@@ -1,6 +1,7 @@
 //! Every read from and write to the API server, in one place: the right to do anything else need not be granted.
 
 pub mod error;
+pub mod events;
 pub mod registration;
 pub mod retry;
 pub mod snapshots;

@@ -89,7 +89,8 @@ impl Cluster {
     }
 }
 
-fn outdated<T>(result: Result<T, Error>) -> Result<Write<T>, Error> {
+/// A conflict or a missing object as a result rather than an error.
+pub(super) fn outdated<T>(result: Result<T, Error>) -> Result<Write<T>, Error> {
     match result {
         Ok(value) => Ok(Write::Done(value)),
         Err(error) if error.is_not_found() || error.is_conflict() => Ok(Write::Outdated),

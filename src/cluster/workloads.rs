@@ -3,11 +3,14 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{GroupVersionKind, Selector};
+use serde_json::json;
 
+use crate::cluster::snapshots::{Write, outdated};
 use crate::cluster::{Cluster, Error, retry};
 use crate::pin::kinds::{WORKLOADS, WorkloadKind};
+use crate::pin::meta;
 use crate::pin::objects::{Holder, WorkloadState};
 use crate::pin::references;
 
@@ -82,5 +85,20 @@ impl Cluster {
         let action = format!("list {}", resource.plural);
         let params = ListParams::default();
         Ok(retry::transient(&action, || api.list(&params)).await?.items)
+    }
+
+    /// Sets a workload's refresh annotation, so that admission decides it again.
+    ///
+    /// # Errors
+    /// When the API server, or admission, refuses or cannot be asked.
+    pub async fn ask_for_refresh(&self, workload: &WorkloadState, value: &str) -> Result<Write, Error> {
+        let resource = api_resource(workload.kind);
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client(), &workload.namespace, &resource);
+        let params = PatchParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        // The UID: not a new workload of the same name.
+        let patch = Patch::Merge(json!({"metadata": {"uid": workload.uid, "annotations": {meta::REFRESH: value}}}));
+        let action = format!("refresh {} {}", workload.kind.kind, workload.name);
+        let patched = retry::transient(&action, || api.patch_metadata(&workload.name, &params, &patch)).await;
+        outdated(patched.map(|_| ()))
     }
 }

@@ -123,6 +123,7 @@ impl Question<'_> {
             pins: Vec::new(),
             to_source: BTreeMap::new(),
             record: Record::default(),
+            versions: BTreeMap::new(),
             warnings: Vec::new(),
             opted_out: self.opted_out,
             rollback: facts.rollback,
@@ -149,6 +150,8 @@ impl Question<'_> {
         let source = live.map(|configmap| Source::new(name, configmap));
         if !self.opted_out {
             plan.record.0.insert(name.to_owned(), source.as_ref().map(|source| source.hash));
+            let version = source.as_ref().and_then(|source| source.resource_version.clone());
+            plan.versions.insert(name.to_owned(), version);
         }
         match source {
             Some(source) if facts.rollback => self.keep(plan, facts, Some(&source), uses),
@@ -233,6 +236,7 @@ pub struct Plan<'a> {
     pub pins: Vec<Pin>,
     to_source: BTreeMap<usize, String>,
     record: Record,
+    versions: BTreeMap<String, Option<String>>,
     warnings: Vec<Warning>,
     opted_out: bool,
     rollback: bool,
@@ -279,6 +283,10 @@ pub struct Decision {
     pub renames: Vec<Rename>,
     /// The record's text to write; `None` to leave the annotation as it is.
     pub record: Option<String>,
+    /// What each source contained.
+    pub sources: Record,
+    /// The resourceVersion of each source; `None` for one that does not exist.
+    pub versions: BTreeMap<String, Option<String>>,
     /// What the client should know.
     pub warnings: Vec<Warning>,
     /// Whether the template, so changed, is another one than the stored: then every snapshot that it names needs a
@@ -312,6 +320,8 @@ impl Plan<'_> {
             outcome: self.outcome(&renames, changes_template),
             renames,
             record,
+            sources: self.record.clone(),
+            versions: self.versions.clone(),
             warnings: self.warnings.clone(),
             changes_template,
         }

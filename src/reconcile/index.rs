@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use crate::pin::claim::Claim;
 use crate::pin::kinds::{self, WorkloadKind};
+use crate::pin::meta;
 use crate::pin::objects::{Holder, WorkloadState};
 use crate::pin::ownership::Naming;
+use crate::pin::record::Record;
+use crate::reconcile::many::Many;
 
 /// Namespace and name of a ConfigMap or a ReplicaSet.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,9 +52,24 @@ pub struct Index {
     holders: HashMap<Key, Arc<Holder>>,
     workloads_by_configmap: Many<Key, WorkloadKey>,
     holders_by_configmap: Many<Key, Key>,
+    workloads_by_source: Many<Key, WorkloadKey>,
+    workloads_by_namespace: Many<String, WorkloadKey>,
     rollouts_by_deployment: Many<Key, WorkloadKey>,
     snapshots_by_claimant: Many<WorkloadKey, Key>,
     claimants: HashMap<Key, Vec<WorkloadKey>>,
+    namespaces: HashMap<String, NamespaceFacts>,
+    unpinned: HashSet<WorkloadKey>,
+}
+
+/// What the reconciler uses of a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NamespaceFacts {
+    /// Its label opts it in.
+    pub enabled: bool,
+    /// Its annotation opts it out.
+    pub opts_out: bool,
+    /// Its workloads follow their sources.
+    pub on_change: bool,
 }
 
 impl Index {
@@ -81,6 +99,15 @@ impl Index {
         self.workloads.get(key)
     }
 
+    /// The workload that controls a holder.
+    #[must_use]
+    pub fn controller(&self, holder: &Holder) -> Option<&Arc<WorkloadState>> {
+        let controller = holder.controller.as_ref()?;
+        let (group, _) = controller.api_version.split_once('/')?;
+        let kind = kinds::find(group, &controller.kind)?;
+        self.workloads.get(&(kind, Key::new(&holder.namespace, &controller.name)))
+    }
+
     /// Whether a ReplicaSet with this UID is known.
     #[must_use]
     pub fn knows_holder(&self, holder: &Holder) -> bool {
@@ -93,19 +120,77 @@ impl Index {
         self.rollouts_by_deployment.get(&deployment.1).filter(move |_| is_deployment)
     }
 
+    /// The workloads whose record has this source.
+    pub fn workloads_with_source(&self, source: &Key) -> impl Iterator<Item = &WorkloadKey> {
+        self.workloads_by_source.get(source)
+    }
+
+    /// The workloads of a namespace.
+    pub fn workloads_in(&self, namespace: &str) -> impl Iterator<Item = &WorkloadKey> {
+        self.workloads_by_namespace.get(namespace)
+    }
+
+    /// Every workload.
+    pub fn workloads(&self) -> impl Iterator<Item = &WorkloadKey> {
+        self.workloads.keys()
+    }
+
+    /// What is known of a namespace; of one that is not known, the defaults.
+    #[must_use]
+    pub fn namespace(&self, name: &str) -> NamespaceFacts {
+        self.namespaces.get(name).copied().unwrap_or_default()
+    }
+
+    /// How many workloads of namespaces that opt in have never been decided: they were there before confpin.
+    #[must_use]
+    pub fn unpinned(&self) -> usize {
+        self.unpinned.len()
+    }
+
+    /// Takes in a namespace, or forgets it.
+    pub fn put_namespace(&mut self, name: &str, facts: Option<NamespaceFacts>) {
+        match facts {
+            Some(facts) => self.namespaces.insert(name.to_owned(), facts),
+            None => self.namespaces.remove(name),
+        };
+        let workloads: Vec<_> = self.workloads_by_namespace.get(name).cloned().collect();
+        workloads.into_iter().for_each(|key| self.judge_pinned(key));
+    }
+
+    fn judge_pinned(&mut self, key: WorkloadKey) {
+        let namespace = self.namespace(&key.1.namespace);
+        let is_unpinned = self.workloads.get(&key).is_some_and(|workload| {
+            namespace.enabled
+                && !namespace.opts_out
+                && !meta::opts_out(&workload.annotations)
+                && workload.annotation(meta::RECORD).is_none()
+                && !workload.configmaps.is_empty()
+        });
+        match is_unpinned {
+            true => self.unpinned.insert(key),
+            false => self.unpinned.remove(&key),
+        };
+    }
+
     /// Takes in a workload. Returns the ConfigMaps that it concerns: those that it names or named, and those that it
     /// has claims on.
     pub fn put_workload(&mut self, workload: WorkloadState) -> BTreeSet<Key> {
         let key = workload_key(&workload);
         let mut concerned = self.remove_workload(&key);
+        let in_namespace = |name: &str| Key::new(&workload.namespace, name);
         for name in &workload.configmaps {
-            self.workloads_by_configmap.insert(Key::new(&workload.namespace, name), key.clone());
+            self.workloads_by_configmap.insert(in_namespace(name), key.clone());
+        }
+        for source in recorded_sources(&workload) {
+            self.workloads_by_source.insert(in_namespace(&source), key.clone());
         }
         if let Some(deployment) = &workload.workload_ref {
-            self.rollouts_by_deployment.insert(Key::new(&workload.namespace, deployment), key.clone());
+            self.rollouts_by_deployment.insert(in_namespace(deployment), key.clone());
         }
+        self.workloads_by_namespace.insert(workload.namespace.clone(), key.clone());
         self.workloads.insert(key.clone(), Arc::new(workload));
         concerned.extend(self.concerned_by(&key));
+        self.judge_pinned(key);
         concerned
     }
 
@@ -113,13 +198,19 @@ impl Index {
     pub fn remove_workload(&mut self, key: &WorkloadKey) -> BTreeSet<Key> {
         let concerned = self.concerned_by(key);
         if let Some(workload) = self.workloads.remove(key) {
+            let in_namespace = |name: &str| Key::new(&workload.namespace, name);
             for name in &workload.configmaps {
-                self.workloads_by_configmap.remove(&Key::new(&workload.namespace, name), key);
+                self.workloads_by_configmap.remove(&in_namespace(name), key);
+            }
+            for source in recorded_sources(&workload) {
+                self.workloads_by_source.remove(&in_namespace(&source), key);
             }
             if let Some(deployment) = &workload.workload_ref {
-                self.rollouts_by_deployment.remove(&Key::new(&workload.namespace, deployment), key);
+                self.rollouts_by_deployment.remove(&in_namespace(deployment), key);
             }
+            self.workloads_by_namespace.remove(&workload.namespace, key);
         }
+        self.unpinned.remove(key);
         concerned
     }
 
@@ -201,31 +292,7 @@ impl Index {
     }
 }
 
-/// A map to many values that keeps no empty entries.
-#[derive(Debug)]
-struct Many<K, V>(HashMap<K, BTreeSet<V>>);
-
-impl<K, V> Default for Many<K, V> {
-    fn default() -> Self {
-        Self(HashMap::new())
-    }
-}
-
-impl<K: std::hash::Hash + Eq, V: Ord> Many<K, V> {
-    fn insert(&mut self, key: K, value: V) {
-        self.0.entry(key).or_default().insert(value);
-    }
-
-    fn remove(&mut self, key: &K, value: &V) {
-        if let Some(values) = self.0.get_mut(key) {
-            values.remove(value);
-            if values.is_empty() {
-                self.0.remove(key);
-            }
-        }
-    }
-
-    fn get(&self, key: &K) -> impl Iterator<Item = &V> {
-        self.0.get(key).into_iter().flatten()
-    }
+fn recorded_sources(workload: &WorkloadState) -> impl Iterator<Item = String> + use<> {
+    let record = workload.annotation(meta::RECORD).map(Record::parse).unwrap_or_default();
+    record.0.into_keys()
 }

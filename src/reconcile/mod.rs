@@ -1,12 +1,19 @@
-//! The reconciler: gives snapshots their owners, and collects those that nothing ever owned.
+//! The reconciler: gives snapshots their owners, collects those that nothing ever owned, makes those again that
+//! somebody deleted, and asks for a refresh where sources call for it.
 //!
-//! Watches feed an index of workloads and holders and a store of snapshots' metadata; every event puts the snapshots
-//! that it concerns on a queue, where kube's `applier` hands each to [`owners::reconcile`], one at a time a snapshot.
+//! Watches feed an index of workloads and holders and a store of snapshots' metadata. Every event puts the snapshots
+//! that it concerns on a queue, where kube's `applier` hands each to [`owners::reconcile`], one at a time a snapshot;
+//! and workloads that follow their sources on another, for [`refresh`].
 
+mod decisions;
+mod heal;
 pub mod index;
-pub mod orphans;
-pub mod owners;
-pub mod watches;
+mod many;
+mod orphans;
+mod owners;
+mod refresh;
+mod watches;
+pub mod work;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,17 +23,27 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::PartialObjectMeta;
 
 use crate::cluster::Cluster;
+use crate::cluster::events::Events;
 use crate::observe::metrics::Metrics;
+use crate::pin::exempt::Exemptions;
+use crate::reconcile::decisions::Decisions;
+use crate::reconcile::heal::Looked;
 use crate::reconcile::index::Index;
 
 /// A snapshot as it is watched: without its content.
 pub type Snapshot = PartialObjectMeta<ConfigMap>;
 
 /// What the operator decides.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// How long a snapshot that nothing names is kept.
     pub orphan_grace: SignedDuration,
+    /// How long after a decision a workload follows its sources; `None` for not at all.
+    pub settle: Option<Duration>,
+    /// The shortest time between two refreshes of one workload.
+    pub min_interval: Duration,
+    /// What is never pinned.
+    pub exemptions: Exemptions,
 }
 
 /// The reconciler's state.
@@ -34,7 +51,10 @@ pub struct Reconciler {
     cluster: Cluster,
     settings: Settings,
     metrics: Metrics,
+    events: Events,
     index: Mutex<Index>,
+    decisions: Mutex<Decisions>,
+    looked: Mutex<Looked>,
 }
 
 /// How long to wait where a live read is ahead of the watch.
@@ -44,11 +64,31 @@ impl Reconciler {
     /// A reconciler that knows nothing yet.
     #[must_use]
     pub fn new(cluster: Cluster, settings: Settings, metrics: Metrics) -> Self {
-        Self { cluster, settings, metrics, index: Mutex::default() }
+        Self {
+            events: Events::new(&cluster),
+            cluster,
+            decisions: Mutex::new(Decisions::new(settings.settle)),
+            settings,
+            metrics,
+            index: Mutex::default(),
+            looked: Mutex::default(),
+        }
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
-        // A panic of another thread leaves at worst an entry of one object out, which the next event of it mends.
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.index)
     }
+
+    fn decisions(&self) -> MutexGuard<'_, Decisions> {
+        locked(&self.decisions)
+    }
+
+    fn looked(&self) -> MutexGuard<'_, Looked> {
+        locked(&self.looked)
+    }
+}
+
+/// A panic of another thread leaves at worst one entry out, which the next event of its object mends.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

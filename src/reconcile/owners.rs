@@ -11,7 +11,7 @@ use crate::cluster::Error;
 use crate::cluster::snapshots::Write;
 use crate::pin::claim::Claim;
 use crate::pin::objects::{Holder, WorkloadState};
-use crate::pin::ownership::{self, Judgement, is_settled, until_expiry};
+use crate::pin::ownership::{self, Judgement, is_settled, until_expiry, unused_since};
 use crate::pin::snapshot::recognise_metadata;
 use crate::reconcile::index::{Key, claimant};
 use crate::reconcile::{CATCH_UP, Reconciler, Snapshot};
@@ -101,9 +101,12 @@ impl Reconciler {
             Write::Outdated => {}
             Write::Done(()) => {
                 tracing::debug!(namespace = key.namespace, snapshot = key.name, "owned");
+                // Only a holder that came after the last claim was waited for.
                 let newest = holders.iter().filter_map(|holder| holder.created).max();
-                let delay = newest.and_then(|created| now.duration_since(created).try_into().ok());
-                self.metrics.owned(delay.unwrap_or_default());
+                let waited =
+                    newest.filter(|created| unused_since(&snapshot.metadata).is_none_or(|since| *created >= since));
+                let delay = waited.and_then(|created| now.duration_since(created).try_into().ok());
+                self.metrics.owned(delay);
             }
         }
         Ok(Action::await_change())

@@ -1,234 +1,272 @@
-//! The watches that feed the reconciler, and the queue that they fill.
+//! The watches: each feeds what it sees to the index, and puts on the queues whatever it concerns.
 
 use std::collections::HashSet;
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use futures::{Stream, StreamExt, TryStreamExt, future};
-use kube::api::{ApiResource, DynamicObject};
+use futures::channel::mpsc::UnboundedSender;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::controller::{Action, Config, Error as ControllerError, applier};
-use kube::runtime::reflector::{ObjectRef, store};
+use kube::runtime::reflector::{ObjectRef, store::Writer};
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch::Sender;
 
-use crate::cluster::Error;
 use crate::cluster::workloads::{api_resource, replica_sets};
-use crate::observe::health::Condition;
 use crate::pin::claim;
-use crate::pin::kinds::{WORKLOADS, WorkloadKind};
+use crate::pin::kinds::WorkloadKind;
 use crate::pin::meta;
+use crate::pin::notice::{Notice, notices};
 use crate::pin::objects::{Holder, WorkloadState};
-use crate::reconcile::index::{Key, workload_key};
-use crate::reconcile::{Reconciler, Snapshot, owners};
+use crate::pin::record::Record;
+use crate::reconcile::index::{Key, NamespaceFacts, WorkloadKey, workload_key};
+use crate::reconcile::{Reconciler, Snapshot};
 
-/// How many snapshots are worked on at a time.
-const CONCURRENCY: u16 = 16;
-
-/// How long before a snapshot whose turn failed is tried again.
-const RETRY: Duration = Duration::from_secs(2);
-
-type Queue = UnboundedSender<ObjectRef<Snapshot>>;
-
-/// Reconciles until `stop`. `synced` is met once everything has been listed.
-pub async fn run(reconciler: Arc<Reconciler>, synced: Condition, stop: CancellationToken) {
-    let (queue, requests) = unbounded();
-    let (ready, is_ready) = tokio::sync::watch::channel(0_usize);
-    let ready = Arc::new(ready);
-    let sources = WORKLOADS.len() + 1;
-    let watches = WORKLOADS
-        .into_iter()
-        .map(|kind| tokio::spawn(watch_workloads(reconciler.clone(), kind, queue.clone(), Arc::clone(&ready))))
-        .chain([tokio::spawn(watch_holders(reconciler.clone(), queue.clone(), Arc::clone(&ready)))]);
-    let watches = Tasks(watches.collect());
-    let reconcile = reconcile_snapshots(reconciler, queue, requests, is_ready, sources, synced);
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = reconcile => tracing::error!("the reconciler's queue ended"),
-    }
-    drop(watches);
+/// Where the watches put what they see.
+#[derive(Clone)]
+pub(super) struct Feed {
+    pub(super) reconciler: Arc<Reconciler>,
+    /// Snapshots to be looked at.
+    pub(super) snapshots: UnboundedSender<ObjectRef<Snapshot>>,
+    /// Workloads to be looked at for a refresh.
+    pub(super) workloads: UnboundedSender<WorkloadKey>,
+    /// What to tell in Events.
+    pub(super) notices: UnboundedSender<(Arc<WorkloadState>, Notice)>,
+    /// How many watches have listed everything once.
+    pub(super) listed: Arc<Sender<usize>>,
 }
 
-/// Tasks that end with their owner.
-struct Tasks(Vec<tokio::task::JoinHandle<()>>);
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        self.0.iter().for_each(tokio::task::JoinHandle::abort);
-    }
+/// What a watch tells.
+enum Change<K> {
+    /// An object is new or has changed.
+    Put(K),
+    /// An object is gone.
+    Gone(K),
+    /// These are all that there are.
+    Listed(HashSet<Key>),
 }
 
-async fn reconcile_snapshots(
-    reconciler: Arc<Reconciler>,
-    queue: Queue,
-    requests: UnboundedReceiver<ObjectRef<Snapshot>>,
-    mut is_ready: tokio::sync::watch::Receiver<usize>,
-    sources: usize,
-    synced: Condition,
-) {
-    let (snapshots, writer) = store::<Snapshot>();
-    let api: Api<Snapshot> = Api::all(reconciler.cluster.client());
-    let selector = watcher::Config::default().labels(&format!("{}={}", meta::SNAPSHOT, meta::TRUE));
-    let watch_reconciler = reconciler.clone();
-    let watch = watcher(api, selector).backoff(Pauses::default()).reflect(writer).for_each(move |event| {
-        if let Some(snapshot) = taken(&watch_reconciler, "snapshots", event) {
-            watch_reconciler.on_snapshot(&queue, snapshot);
-        }
-        future::ready(())
-    });
-    let work = async {
-        // Half a picture would show holders missing, so nothing is judged before the first lists are complete. A
-        // failure here means that the watches are gone, and the program with them.
-        if is_ready.wait_for(|ready| *ready >= sources).await.is_err() || snapshots.wait_until_ready().await.is_err() {
-            return;
-        }
-        synced.set(true);
-        let metrics = reconciler.metrics.clone();
-        let requests = requests.map(Ok::<_, Infallible>);
-        let config = Config::default().concurrency(CONCURRENCY);
-        let reconcile = |snapshot, context| Box::pin(owners::reconcile(snapshot, context));
-        applier(reconcile, on_error, reconciler, snapshots, requests, config)
-            .for_each(|result| {
-                match result {
-                    // A ConfigMap that some template names and that is no snapshot.
-                    Ok(_) | Err(ControllerError::ObjectNotFound(_)) => {}
-                    Err(error) => {
-                        metrics.watch_failed("queue");
-                        tracing::warn!(%error, "a snapshot could not be brought up to date, trying again");
-                    }
-                }
-                future::ready(())
-            })
-            .await;
-    };
-    tokio::join!(watch, work);
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the signature is the applier's")]
-fn on_error(_: Arc<Snapshot>, _: &Error, _: Arc<Reconciler>) -> Action {
-    Action::requeue(RETRY)
-}
-
-/// The event, or `None` after an error, which the watch recovers from by itself.
-fn taken<K>(reconciler: &Reconciler, watch: &'static str, event: watcher::Result<Event<K>>) -> Option<Event<K>> {
-    event
-        .inspect_err(|error| {
-            reconciler.metrics.watch_failed(watch);
-            tracing::warn!(%error, watch, "a watch failed, starting it again");
+impl Feed {
+    /// Workloads of one kind.
+    pub(super) async fn workloads(self, kind: &'static WorkloadKind) {
+        let mut complete = false;
+        let events = self.objects(&api_resource(kind));
+        self.follow(kind.plural, events, |change| match change {
+            Change::Put(object) => self.put_workload(WorkloadState::new(kind, &object), complete),
+            Change::Gone(object) => {
+                let key = workload_key(&WorkloadState::new(kind, &object));
+                self.look_at(self.reconciler.index().remove_workload(&key));
+                self.count_unpinned();
+            }
+            Change::Listed(seen) => {
+                complete = true;
+                self.look_at(self.reconciler.index().retain_workloads(kind, &seen));
+                self.count_unpinned();
+            }
         })
-        .ok()
-}
-
-async fn watch_workloads(
-    reconciler: Arc<Reconciler>,
-    kind: &'static WorkloadKind,
-    queue: Queue,
-    ready: Arc<tokio::sync::watch::Sender<usize>>,
-) {
-    let mut seen = HashSet::new();
-    let mut first = Some(());
-    let mut synced = move || {
-        if first.take().is_some() {
-            ready.send_modify(|count| *count += 1);
-        }
-    };
-    let mut events = std::pin::pin!(watch(&reconciler, &api_resource(kind)));
-    while let Some(event) = events.next().await {
-        if event.as_ref().is_err_and(is_unknown_kind) {
-            // Not installed, or no longer: the watch looks again and again, so that no restart is needed.
-            let gone = reconciler.index().retain_workloads(kind, &HashSet::new());
-            enqueue(&queue, gone);
-            synced();
-            continue;
-        }
-        let concerned = match taken(&reconciler, kind.plural, event) {
-            None => continue,
-            Some(Event::Init) => {
-                seen.clear();
-                continue;
-            }
-            Some(Event::Apply(object)) => reconciler.index().put_workload(WorkloadState::new(kind, &object)),
-            Some(Event::InitApply(object)) => {
-                let workload = WorkloadState::new(kind, &object);
-                seen.insert(workload_key(&workload).1);
-                reconciler.index().put_workload(workload)
-            }
-            Some(Event::Delete(object)) => {
-                reconciler.index().remove_workload(&workload_key(&WorkloadState::new(kind, &object)))
-            }
-            Some(Event::InitDone) => {
-                let concerned = reconciler.index().retain_workloads(kind, &seen);
-                synced();
-                concerned
-            }
-        };
-        enqueue(&queue, concerned);
+        .await;
     }
-}
 
-async fn watch_holders(reconciler: Arc<Reconciler>, queue: Queue, ready: Arc<tokio::sync::watch::Sender<usize>>) {
-    let mut seen = HashSet::new();
-    let mut first = Some(());
-    let key = |object: &DynamicObject| Key::new(&object.namespace().unwrap_or_default(), &object.name_any());
-    let mut events = std::pin::pin!(watch(&reconciler, &replica_sets()));
-    while let Some(event) = events.next().await {
-        let concerned = match taken(&reconciler, "replicasets", event) {
-            None => continue,
-            Some(Event::Init) => {
-                seen.clear();
-                continue;
+    /// ReplicaSets.
+    pub(super) async fn holders(self) {
+        let events = self.objects(&replica_sets());
+        self.follow("replicasets", events, |change| {
+            let concerned = match change {
+                Change::Put(object) => self.reconciler.index().put_holder(Holder::new(&object)),
+                Change::Gone(object) => self.reconciler.index().remove_holder(&key_of(&object)),
+                Change::Listed(seen) => self.reconciler.index().retain_holders(&seen),
+            };
+            self.look_at(concerned);
+        })
+        .await;
+    }
+
+    /// Snapshots, into `writer`'s store as well.
+    pub(super) async fn snapshots(self, writer: Writer<Snapshot>) {
+        let events = self.configmaps(&format!("{}={}", meta::SNAPSHOT, meta::TRUE)).reflect(writer);
+        self.follow("snapshots", events, |change| {
+            let (snapshot, claims) = match change {
+                Change::Put(snapshot) => (key_of(&snapshot), claim::claims(&snapshot.metadata)),
+                // Somebody may still name it.
+                Change::Gone(snapshot) => (key_of(&snapshot), <_>::default()),
+                Change::Listed(_) => return,
+            };
+            self.reconciler.index().put_claims(&snapshot, claims.values().flatten());
+            self.look_at([snapshot]);
+        })
+        .await;
+    }
+
+    /// Sources, of which nothing is kept: their metadata tells that one changed, and a read what it holds.
+    pub(super) async fn sources(self) {
+        let mut complete = false;
+        let events = self.configmaps(&format!("{}!={}", meta::SNAPSHOT, meta::TRUE));
+        self.follow("sources", events, |change| match change {
+            Change::Put(source) if complete => {
+                let version = source.resource_version().unwrap_or_default();
+                let source = key_of(&source);
+                self.reconciler.decisions().changed(source.clone(), version, Instant::now());
+                let workloads: Vec<_> = self.reconciler.index().workloads_with_source(&source).cloned().collect();
+                self.refresh(workloads);
             }
-            Some(Event::Apply(object)) => reconciler.index().put_holder(Holder::new(&object)),
-            Some(Event::InitApply(object)) => {
-                seen.insert(key(&object));
-                reconciler.index().put_holder(Holder::new(&object))
+            Change::Put(_) | Change::Gone(_) => {}
+            Change::Listed(_) => {
+                // Whatever changed before, while nobody watched, shows in the records.
+                complete = true;
+                let workloads: Vec<_> = self.reconciler.index().workloads().cloned().collect();
+                self.refresh(workloads);
             }
-            Some(Event::Delete(object)) => reconciler.index().remove_holder(&key(&object)),
-            Some(Event::InitDone) => {
-                let concerned = reconciler.index().retain_holders(&seen);
-                if first.take().is_some() {
-                    ready.send_modify(|count| *count += 1);
+        })
+        .await;
+    }
+
+    /// Namespaces.
+    pub(super) async fn namespaces(self) {
+        let api: Api<PartialObjectMeta<Namespace>> = Api::all(self.reconciler.cluster.client());
+        let events = watcher(api, watcher::Config::default()).backoff(Pauses::default());
+        self.follow("namespaces", events, |change| {
+            match change {
+                Change::Put(namespace) => self.put_namespace(&namespace),
+                Change::Gone(namespace) => self.reconciler.index().put_namespace(&namespace.name_any(), None),
+                Change::Listed(_) => {}
+            }
+            self.count_unpinned();
+        })
+        .await;
+    }
+
+    fn put_workload(&self, workload: WorkloadState, complete: bool) {
+        let key = workload_key(&workload);
+        let (old, new) = {
+            let mut index = self.reconciler.index();
+            let old = index.workload(&key).cloned();
+            self.look_at(index.put_workload(workload));
+            (old, index.workload(&key).cloned())
+        };
+        let Some(new) = new else { return };
+        if complete {
+            for notice in notices(old.as_deref(), &new) {
+                // The other ends of all queues go only with the program.
+                let _ = self.notices.unbounded_send((new.clone(), notice));
+            }
+            self.count_unpinned();
+        }
+        if old.is_none_or(|old| old.annotations != new.annotations) {
+            self.refresh([key]);
+        }
+    }
+
+    fn put_namespace(&self, namespace: &PartialObjectMeta<Namespace>) {
+        let name = namespace.name_any();
+        let is = |map: &std::collections::BTreeMap<String, String>, key: &str, value: &str| {
+            map.get(key).is_some_and(|found| found == value)
+        };
+        let facts = NamespaceFacts {
+            enabled: is(namespace.labels(), meta::PIN, meta::ENABLED),
+            opts_out: meta::opts_out(namespace.annotations()),
+            on_change: is(namespace.annotations(), meta::ROLLOUT, meta::ON_CHANGE),
+        };
+        let workloads: Vec<_> = {
+            let mut index = self.reconciler.index();
+            if index.namespace(&name) == facts {
+                return;
+            }
+            index.put_namespace(&name, Some(facts));
+            index.workloads_in(&name).cloned().collect()
+        };
+        self.refresh(workloads);
+    }
+
+    fn look_at(&self, configmaps: impl IntoIterator<Item = Key>) {
+        for key in configmaps {
+            let _ = self.snapshots.unbounded_send(ObjectRef::new(&key.name).within(&key.namespace));
+        }
+    }
+
+    /// Puts those of the workloads on the queue that follow their sources, or miss one.
+    fn refresh(&self, workloads: impl IntoIterator<Item = WorkloadKey>) {
+        for key in workloads {
+            if self.follows(&key) {
+                let _ = self.workloads.unbounded_send(key);
+            }
+        }
+    }
+
+    fn follows(&self, key: &WorkloadKey) -> bool {
+        let (workload, namespace) = {
+            let index = self.reconciler.index();
+            (index.workload(key).cloned(), index.namespace(&key.1.namespace))
+        };
+        let Some(record) = workload.as_ref().and_then(|workload| workload.annotation(meta::RECORD)) else {
+            return false;
+        };
+        let record = Record::parse(record);
+        namespace.on_change
+            || workload.is_some_and(|workload| workload.annotation(meta::ROLLOUT) == Some(meta::ON_CHANGE))
+            || record.0.values().any(Option::is_none)
+            || self.reconciler.decisions().is_settling(key, &record, Instant::now())
+    }
+
+    fn count_unpinned(&self) {
+        self.reconciler.metrics.set_unpinned(self.reconciler.index().unpinned());
+    }
+
+    /// Tells every change that a watch shows. A watch that fails is started again; one of a kind that the cluster does
+    /// not have, or no longer has, shows an empty list each time, so that no restart is needed once it is installed.
+    async fn follow<K: kube::Resource>(
+        &self,
+        name: &'static str,
+        events: impl Stream<Item = watcher::Result<Event<K>>>,
+        mut tell: impl FnMut(Change<K>),
+    ) {
+        let mut seen = HashSet::new();
+        let mut first = true;
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            let change = match event {
+                Ok(Event::Init) => {
+                    seen.clear();
+                    continue;
                 }
-                concerned
+                Ok(Event::Apply(object)) => Change::Put(object),
+                Ok(Event::InitApply(object)) => {
+                    seen.insert(key_of(&object));
+                    Change::Put(object)
+                }
+                Ok(Event::Delete(object)) => Change::Gone(object),
+                Ok(Event::InitDone) => Change::Listed(std::mem::take(&mut seen)),
+                Err(error) if is_unknown_kind(&error) => Change::Listed(HashSet::new()),
+                Err(error) => {
+                    self.reconciler.metrics.watch_failed(name);
+                    tracing::warn!(%error, watch = name, "a watch failed, starting it again");
+                    continue;
+                }
+            };
+            let listed = matches!(change, Change::Listed(_));
+            tell(change);
+            if listed && std::mem::take(&mut first) {
+                self.listed.send_modify(|count| *count += 1);
             }
-        };
-        enqueue(&queue, concerned);
-    }
-}
-
-fn watch(
-    reconciler: &Reconciler,
-    resource: &ApiResource,
-) -> impl Stream<Item = watcher::Result<Event<DynamicObject>>> + use<> {
-    let api: Api<DynamicObject> = Api::all_with(reconciler.cluster.client(), resource);
-    watcher(api, watcher::Config::default()).backoff(Pauses::default()).into_stream()
-}
-
-impl Reconciler {
-    fn on_snapshot(&self, queue: &Queue, event: Event<Snapshot>) {
-        let (snapshot, deleted) = match event {
-            Event::Apply(snapshot) | Event::InitApply(snapshot) => (snapshot, false),
-            Event::Delete(snapshot) => (snapshot, true),
-            Event::Init | Event::InitDone => return,
-        };
-        let key = Key::new(&snapshot.namespace().unwrap_or_default(), &snapshot.name_any());
-        let claims = if deleted { <_>::default() } else { claim::claims(&snapshot.metadata) };
-        self.index().put_claims(&key, claims.values().flatten());
-        if !deleted {
-            enqueue(queue, [key]);
         }
     }
+
+    fn objects(&self, resource: &ApiResource) -> impl Stream<Item = watcher::Result<Event<DynamicObject>>> + use<> {
+        let api: Api<DynamicObject> = Api::all_with(self.reconciler.cluster.client(), resource);
+        watcher(api, watcher::Config::default()).backoff(Pauses::default())
+    }
+
+    fn configmaps(&self, labels: &str) -> impl Stream<Item = watcher::Result<Event<Snapshot>>> + use<> {
+        let api: Api<PartialObjectMeta<ConfigMap>> = Api::all(self.reconciler.cluster.client());
+        watcher(api, watcher::Config::default().labels(labels)).backoff(Pauses::default())
+    }
 }
 
-fn enqueue(queue: &Queue, configmaps: impl IntoIterator<Item = Key>) {
-    for key in configmaps {
-        // The other end goes only with the program.
-        let _ = queue.unbounded_send(ObjectRef::new(&key.name).within(&key.namespace));
-    }
+fn key_of(object: &impl kube::Resource) -> Key {
+    let metadata = object.meta();
+    Key::new(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }
 
 /// Whether the API server does not know the kind (404 for the list itself).

@@ -15,6 +15,7 @@ use crate::pin::exempt::Exemptions;
 use crate::pin::kinds::ROLLOUT;
 use crate::pin::objects::Holder;
 use crate::pin::patch::patch;
+use crate::pin::record::Record;
 use crate::pin::request::Request;
 use crate::pin::template;
 use crate::pin::warning::Warning;
@@ -46,13 +47,25 @@ pub struct Admitted {
     pub renames: Vec<Rename>,
     /// What the client should know.
     pub warnings: Vec<Warning>,
+    /// What each source contained.
+    pub sources: Record,
+    /// The resourceVersion of each source; `None` for one that does not exist.
+    pub versions: BTreeMap<String, Option<String>>,
     /// The snapshots that the workload now names, and how they came to be.
     pub snapshots: Vec<(String, Made)>,
 }
 
 impl Admitted {
     fn unchanged(outcome: Outcome) -> Self {
-        Self { outcome, patch: Patch(Vec::new()), renames: Vec::new(), warnings: Vec::new(), snapshots: Vec::new() }
+        Self {
+            outcome,
+            patch: Patch(Vec::new()),
+            renames: Vec::new(),
+            warnings: Vec::new(),
+            sources: Record::default(),
+            versions: BTreeMap::new(),
+            snapshots: Vec::new(),
+        }
     }
 }
 
@@ -105,6 +118,8 @@ impl Admission {
             patch: patch(request.kind, &request.new, &decision.renames, decision.record.as_deref()),
             renames: decision.renames,
             warnings: decision.warnings,
+            sources: decision.sources,
+            versions: decision.versions,
             snapshots: made,
         })
     }

@@ -1,6 +1,7 @@
 //! Answers admission reviews: the shell around [`Admission`] that knows deadlines, metrics and what to do when a
 //! workload cannot be pinned.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json;
@@ -11,16 +12,35 @@ use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 
+use crate::cluster::events::{About, Events};
 use crate::config::OnError;
 use crate::observe::labels::{self, DenyReason, SnapshotUse};
 use crate::observe::metrics::Metrics;
 use crate::pin::decision::Outcome;
+use crate::pin::kinds::WorkloadKind;
+use crate::pin::notice::{Notice, Reason};
+use crate::pin::record::Record;
 use crate::pin::warning::Warning;
 use crate::webhook::admission::{Admission, Admitted};
 use crate::webhook::refusal::Refusal;
 use crate::webhook::review::{Answer, Question, Review};
 use crate::webhook::server;
 use crate::webhook::snapshots::Made;
+
+/// A workload was decided, though it may yet be refused after us.
+#[derive(Debug)]
+pub struct Decided {
+    /// Its kind.
+    pub kind: &'static WorkloadKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What each source contained.
+    pub sources: Record,
+    /// The resourceVersion of each source; `None` for one that does not exist.
+    pub versions: BTreeMap<String, Option<String>>,
+}
 
 /// The webhook's handler.
 pub struct Handler {
@@ -30,6 +50,10 @@ pub struct Handler {
     pub on_error: OnError,
     /// Where it is counted.
     pub metrics: Metrics,
+    /// Where a refusal is told, for workloads that exist.
+    pub events: Events,
+    /// Told of each decision that was not a dry run's and not a rollback's.
+    pub on_decided: Box<dyn Fn(Decided) + Send + Sync>,
 }
 
 impl server::Handler for Handler {
@@ -73,15 +97,30 @@ impl Handler {
                 tracing::info!(?took, "admitted");
                 self.count(&admitted);
                 self.metrics.admitted(kind.kind, outcome, dry_run, took);
-                answer(uid, outcome, &admitted)
+                let answer = answer(uid, outcome, &admitted);
+                self.note(question, admitted);
+                answer
             }
-            Err(refusal) => self.refuse(uid, &refusal, kind.kind, dry_run, took),
+            Err(refusal) => self.refuse(uid, &refusal, question, took),
         }
     }
 
-    fn refuse(&self, uid: String, refusal: &Refusal, kind: &str, dry_run: bool, took: Duration) -> Answer {
+    fn note(&self, question: Question, admitted: Admitted) {
+        if question.dry_run || admitted.outcome == Outcome::Kept || admitted.sources.0.is_empty() {
+            return;
+        }
+        let Question { namespace, request, .. } = question;
+        let (sources, versions) = (admitted.sources, admitted.versions);
+        (self.on_decided)(Decided { kind: request.kind, namespace, name: request.name, sources, versions });
+    }
+
+    fn refuse(&self, uid: String, refusal: &Refusal, question: Question, took: Duration) -> Answer {
         tracing::warn!(error = %refusal, ?took, "not pinned");
         self.metrics.not_pinned(refusal.reason());
+        let (kind, dry_run) = (question.request.kind.kind, question.dry_run);
+        if !dry_run {
+            self.tell(question, refusal);
+        }
         let (outcome, answer) = match self.on_error {
             OnError::Deny => (labels::Outcome::Denied, Answer::deny(uid, refusal.code(), refusal.to_string())),
             OnError::Admit => {
@@ -90,6 +129,21 @@ impl Handler {
         };
         self.metrics.admitted(kind, outcome, dry_run, took);
         answer.with_audit_annotation("outcome", outcome.to_string()).with_audit_annotation("error", refusal.to_string())
+    }
+
+    /// Tells of a refusal in an Event. In the background: the time for an answer may be over.
+    fn tell(&self, question: Question, refusal: &Refusal) {
+        let (events, note) = (self.events.clone(), refusal.to_string());
+        let reason = match self.on_error {
+            OnError::Deny => Reason::Refused,
+            OnError::Admit => Reason::NotPinned,
+        };
+        tokio::spawn(async move {
+            let request = &question.request;
+            let uid = request.old.as_ref().and_then(|old| old.metadata.uid.as_deref());
+            let about = About { kind: request.kind, namespace: &question.namespace, name: &request.name, uid };
+            events.publish(&about, &Notice { reason, note }).await;
+        });
     }
 
     fn count(&self, admitted: &Admitted) {

@@ -134,10 +134,13 @@ impl Metrics {
         self.snapshots.get_or_create(&ByUse { result }).inc();
     }
 
-    /// An owner reference was written, `delay` after its holder was created.
-    pub fn owned(&self, delay: Duration) {
+    /// A snapshot got its owners, `delay` after the newest of them was created if it was waited for. Creation times are
+    /// whole seconds, so a delay may be up to one too long.
+    pub fn owned(&self, delay: Option<Duration>) {
         self.owner_patches.inc();
-        self.owner_delay.observe(delay.as_secs_f64());
+        if let Some(delay) = delay {
+            self.owner_delay.observe(delay.as_secs_f64());
+        }
     }
 
     /// A snapshot that nothing names was deleted.

@@ -11,7 +11,7 @@ fn what_happened_is_what_is_exposed() {
     let metrics = Metrics::new();
     metrics.clone().admitted("Deployment", Outcome::AdmittedUnpinned, true, Duration::from_millis(3));
     metrics.not_pinned(DenyReason::Forbidden);
-    metrics.owned(Duration::from_secs(2));
+    metrics.owned(Some(Duration::from_secs(2)));
     metrics.set_unpinned(7);
     metrics.certificate_expires("2026-06-01T00:00:00Z".parse().unwrap());
     for expected in [

@@ -44,7 +44,7 @@ impl Namespace {
             Assessment::Ask(question) => question,
         };
         let mut facts = Facts { rollback, ..Facts::default() };
-        let mut read = |names: BTreeSet<String>, facts: &mut Facts| {
+        let read = |names: BTreeSet<String>, facts: &mut Facts| {
             for name in names {
                 let found = self.0.get(&name).cloned();
                 assert!(facts.configmaps.insert(name, found).is_none(), "nothing is read twice");

@@ -1,7 +1,7 @@
 //! The requests that the API server answered, from its audit log.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{Read, Seek, SeekFrom},
     path::PathBuf,
     time::Duration,
@@ -113,8 +113,9 @@ impl Audit {
     /// # Errors
     /// If the API server does not answer.
     pub async fn mark(&self) -> Result<Mark> {
+        let begin = self.length()?;
         let uri = self.barrier().await?;
-        let end = wait_for("a request in the audit log", LOGGED, async || self.find(&uri)).await?;
+        let end = wait_for("a request in the audit log", LOGGED, async || self.find(&uri, begin)).await?;
         Ok(Mark(end))
     }
 
@@ -141,10 +142,14 @@ impl Audit {
     }
 
     /// The place after the line of a barrier, if it is there.
-    fn find(&self, uri: &str) -> Result<Option<u64>> {
-        let text = self.read(0, u64::MAX)?;
+    fn find(&self, uri: &str, begin: u64) -> Result<Option<u64>> {
+        let text = self.read(begin, u64::MAX)?;
         let end = text.find(uri).and_then(|at| Some(at + text[at..].find('\n')? + 1));
-        Ok(end.map(|end| end as u64))
+        Ok(end.map(|end| begin + end as u64))
+    }
+
+    fn length(&self) -> Result<u64> {
+        Ok(fs::metadata(&self.path).with_context(|| format!("failed to read {}", self.path.display()))?.len())
     }
 
     fn read(&self, from: u64, to: u64) -> Result<String> {

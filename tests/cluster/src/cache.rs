@@ -82,16 +82,18 @@ fn lock(path: &Path, recipe: &Recipe) -> Result<File> {
 }
 
 fn build(recipe: &Recipe, directory: &Path, entry: &Path) -> Result<()> {
-    let Recipe { name, version, duration, .. } = recipe;
-    eprintln!("testcluster: building {name} {version} (once, takes about {duration})");
+    let Recipe { name: program, version, duration, .. } = recipe;
+    let name = entry_name(recipe);
+    check_go()?;
+    eprintln!("testcluster: building {program} {version} (once, takes about {duration})");
     let begin = Instant::now();
 
-    let temporary = tempfile::Builder::new()
-        .prefix(".building-")
-        .tempdir_in(directory)
-        .with_context(|| format!("failed to create a folder in {}", directory.display()))?;
-    let module = temporary.path().join("module");
-    let result = temporary.path().join("entry");
+    // What an interrupted build left; the lock is ours.
+    let temporary = directory.join(format!(".building-{name}"));
+    remove(&temporary)?;
+    let module = temporary.join("module");
+    let result = temporary.join("entry");
+    fs::create_dir(&temporary).with_context(|| format!("failed to create {}", temporary.display()))?;
     fs::create_dir(&module)?;
     fs::create_dir(&result)?;
     fs::write(module.join("go.mod"), recipe.module.go_mod)?;
@@ -100,38 +102,54 @@ fn build(recipe: &Recipe, directory: &Path, entry: &Path) -> Result<()> {
 
     let mut command = go(recipe, &module);
     command.arg("build").args(BUILD_FLAGS).arg("-ldflags").arg(recipe.ldflags);
-    command.arg("-o").arg(result.join(name)).arg(recipe.package);
-    run(command).with_context(|| format!("failed to build {name} {version}"))?;
+    command.arg("-o").arg(result.join(program)).arg(recipe.package);
+    run(command).with_context(|| format!("failed to build {program} {version}"))?;
     for asset in recipe.assets {
         copy_asset(recipe, &module, asset, &result)
             .with_context(|| format!("failed to copy {} of {}", asset.folder, asset.module))?;
     }
 
     fs::rename(&result, entry).with_context(|| format!("failed to move the built program to {}", entry.display()))?;
-    eprintln!("testcluster: built {name} {version} in {:.0} s", begin.elapsed().as_secs_f64());
+    remove(&temporary)?;
+    eprintln!("testcluster: built {program} {version} in {:.0} s", begin.elapsed().as_secs_f64());
     Ok(())
 }
 
+/// A `go` command that ends with this process. The thread that starts it waits for it, as the signal needs.
 fn go(recipe: &Recipe, module: &Path) -> Command {
-    let mut command = Command::new("go");
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", "go"]);
     command.current_dir(module).envs(BUILD_ENVIRONMENT.iter().copied()).env("GOTOOLCHAIN", recipe.toolchain);
     command
 }
 
 /// Runs a `go` command and returns what it prints.
 fn run(mut command: Command) -> Result<String> {
-    let output = match command.stdin(Stdio::null()).output() {
-        Ok(output) => output,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
-            "the programs of the test cluster are built from their Go modules, and there is no `go` in PATH: \
-             install Go 1.26 or newer (later test runs use the built programs and need no Go)"
-        ),
-        Err(error) => return Err(error).context("failed to start go"),
-    };
+    let output = command.stdin(Stdio::null()).output().context("failed to start go by setpriv (util-linux)")?;
     if !output.status.success() {
         bail!("{command:?} ended with {}:\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim_end());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn check_go() -> Result<()> {
+    match Command::new("go").arg("version").stdin(Stdio::null()).output() {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
+            "the programs of the test cluster are built from their Go modules, and there is no `go` in PATH: \
+             install Go 1.26 or newer (later test runs use the built programs and need no Go)"
+        ),
+        Err(error) => Err(error).context("failed to start go"),
+    }
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("failed to remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn copy_asset(recipe: &Recipe, module: &Path, asset: &Asset, entry: &Path) -> Result<()> {

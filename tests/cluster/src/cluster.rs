@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -122,10 +123,10 @@ impl Cluster {
         answer.status.and_then(|status| status.token).context("the answer to a token request has no token")
     }
 
-    /// The API server's address on loopback.
+    /// The API server's address: on loopback, or on the link to the real node.
     #[must_use]
     pub fn server_url(&self) -> String {
-        server_url(&self.layout)
+        self.layout.server_url()
     }
 
     /// The certificate of the authority that signed the API server's.
@@ -134,8 +135,14 @@ impl Cluster {
         &self.layout.certificates.authority_pem
     }
 
-    /// The folder of the cluster's files: data, logs, keys. Removed at the end, unless `CONFPIN_TESTCLUSTER_KEEP=1` is
-    /// set or the test panics.
+    /// An address of this machine by which pods, and the endpoints of a Service, can name a server of the test process.
+    /// None without a real node: there is only loopback then, which webhooks can call by URL.
+    #[must_use]
+    pub fn host_address(&self) -> Option<Ipv4Addr> {
+        self.layout.network.as_ref().map(|network| network.host)
+    }
+
+    /// The folder of the cluster's files: data, logs, keys.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.data.path()
@@ -155,8 +162,4 @@ impl Drop for Cluster {
             process.kill();
         }
     }
-}
-
-pub(crate) fn server_url(layout: &Layout) -> String {
-    format!("https://127.0.0.1:{}", layout.ports.api_server)
 }

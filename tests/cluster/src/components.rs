@@ -1,7 +1,7 @@
 //! The command line of each component.
 
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    net::Ipv4Addr,
     path::{Path, PathBuf},
 };
 
@@ -108,6 +108,11 @@ impl Layout {
         self.folder.join(user.file())
     }
 
+    /// A name that no other cluster has: the folder's.
+    pub(crate) fn name(&self) -> Result<&str> {
+        self.folder.file_name().and_then(|name| name.to_str()).context("the folder of a cluster has a name")
+    }
+
     pub(crate) fn audit_log(&self) -> PathBuf {
         self.folder.join("audit.log")
     }
@@ -128,9 +133,13 @@ impl Layout {
         self.folder.join("audit-policy.json")
     }
 
-    /// The address that the API server tells others, which a node in its own network can reach.
-    fn advertised(&self) -> IpAddr {
-        self.network.as_ref().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |network| IpAddr::V4(network.host))
+    /// The API server's address: loopback, or where a node in its own network can reach it.
+    fn api_server_address(&self) -> Ipv4Addr {
+        self.network.as_ref().map_or(Ipv4Addr::LOCALHOST, |network| network.host)
+    }
+
+    pub(crate) fn server_url(&self) -> String {
+        format!("https://{}:{}", self.api_server_address(), self.ports.api_server)
     }
 
     fn launch(&self, component: Component, program: PathBuf) -> Launch {
@@ -167,14 +176,14 @@ impl Layout {
             token_public_key,
             ..
         } = &self.certificates;
-        let bind = if self.network.is_some() { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
+        let address = self.api_server_address();
         Ok(self
             .launch(Component::ApiServer, Program::KubeApiserver.path().await?)
             .arguments([
                 format!("--etcd-servers=http://127.0.0.1:{}", self.ports.etcd),
-                format!("--bind-address={bind}"),
+                format!("--bind-address={address}"),
                 format!("--secure-port={}", self.ports.api_server),
-                format!("--advertise-address={}", self.advertised()),
+                format!("--advertise-address={address}"),
                 path_flag("--client-ca-file", authority),
                 path_flag("--tls-cert-file", server),
                 path_flag("--tls-private-key-file", server_key),

@@ -33,7 +33,11 @@ impl Cluster {
             bail!("{} runs already", component.name());
         }
         self.launch_all([component]).await?;
-        self.wait_until_ready(component).await
+        self.wait_until_ready(component).await?;
+        if component == Component::Etcd && self.processes().contains_key(&Component::ApiServer) {
+            self.wait_until_ready(Component::ApiServer).await?;
+        }
+        Ok(())
     }
 
     /// Stops a component and starts it again.

@@ -14,6 +14,8 @@ use crate::random;
 
 /// Memory where there is some: etcd writes much, and nothing has to survive.
 const MEMORY: &str = "/dev/shm";
+/// What a cluster may need of it, with a real node and its images. Containers often have 64 MiB.
+const ENOUGH: u64 = 2 << 30;
 /// Keeps the data of every cluster when set to 1.
 const KEEP_VARIABLE: &str = "CONFPIN_TESTCLUSTER_KEEP";
 /// A file of this name in the folder keeps it.
@@ -27,7 +29,8 @@ while read -r _; do :; done
 if [ -e "$folder/keep" ]; then exit 0; fi
 while [ "$tries" -lt 100 ]; do
     find /sys/fs/cgroup -depth -type d -path "*/$name*" -exec rmdir {} + 2>/dev/null
-    rm -rf -- "$folder" 2>/dev/null && exit 0
+    rm -rf -- "$folder" 2>/dev/null
+    if [ ! -e "$folder" ] && [ -z "$(find /sys/fs/cgroup -type d -name "$name" 2>/dev/null)" ]; then exit 0; fi
     tries=$((tries + 1))
     sleep 0.1
 done
@@ -44,7 +47,11 @@ pub(crate) struct Data {
 impl Data {
     pub(crate) fn create() -> Result<Self> {
         let name = format!("testcluster-{}", random::suffix()?);
-        let path = create_in(Path::new(MEMORY), &name).or_else(|_| create_in(&env::temp_dir(), &name))?;
+        let in_memory = if free_space(MEMORY) >= ENOUGH { create_in(Path::new(MEMORY), &name).ok() } else { None };
+        let path = match in_memory {
+            Some(path) => path,
+            None => create_in(&env::temp_dir(), &name)?,
+        };
         let janitor = Command::new("sh")
             .args(["-c", JANITOR, "testcluster-janitor"])
             .arg(&path)
@@ -81,4 +88,9 @@ fn create_in(parent: &Path, name: &str) -> Result<PathBuf> {
     let path = parent.join(name);
     fs::create_dir(&path).with_context(|| format!("failed to create {}", path.display()))?;
     Ok(path)
+}
+
+/// The free bytes of a file system, or none if there is no such folder.
+fn free_space(folder: &str) -> u64 {
+    rustix::fs::statvfs(folder).map_or(0, |status| status.f_bavail.saturating_mul(status.f_frsize))
 }

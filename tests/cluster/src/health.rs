@@ -53,21 +53,25 @@ impl Cluster {
     async fn ready(&self, component: Component) -> Result<()> {
         let ports = &self.layout.ports;
         match component {
-            Component::Etcd => self.probe("http", ports.etcd, "/health").await,
-            Component::ApiServer => self.probe("https", ports.api_server, "/readyz").await,
-            Component::ControllerManager => self.probe("https", ports.controller_manager, "/healthz").await,
-            Component::Scheduler => self.probe("https", ports.scheduler, "/readyz").await,
-            Component::Rollouts => self.probe("http", ports.rollouts_health, "/healthz").await,
+            Component::Etcd => self.probe(&loopback("http", ports.etcd), "/health").await,
+            Component::ApiServer => self.probe(&self.server_url(), "/readyz").await,
+            Component::ControllerManager => self.probe(&loopback("https", ports.controller_manager), "/healthz").await,
+            Component::Scheduler => self.probe(&loopback("https", ports.scheduler), "/readyz").await,
+            Component::Rollouts => self.probe(&loopback("http", ports.rollouts_health), "/healthz").await,
             Component::FakeNode => self.node_ready("fake").await,
             Component::Containerd => self.real_node()?.runtime_ready().await,
-            Component::Kubelet => self.node_ready("real").await,
+            Component::Kubelet => {
+                // The Node object is still ready from before a restart.
+                self.probe(&self.server_url(), "/api/v1/nodes/real/proxy/healthz").await?;
+                self.node_ready("real").await
+            }
         }
     }
 
     /// Asks a component for its health.
-    async fn probe(&self, scheme: &str, port: u16, path: &str) -> Result<()> {
+    async fn probe(&self, server: &str, path: &str) -> Result<()> {
         let mut config = self.config.clone();
-        config.cluster_url = format!("{scheme}://127.0.0.1:{port}").parse()?;
+        config.cluster_url = server.parse()?;
         config.default_retry = false;
         config.read_timeout = Some(ANSWER);
         let client = Client::try_from(config)?;
@@ -81,4 +85,8 @@ impl Cluster {
         wait_for("the default ServiceAccount", READY, async || Ok(accounts.get_opt("default").await?)).await?;
         Ok(())
     }
+}
+
+fn loopback(scheme: &str, port: u16) -> String {
+    format!("{scheme}://127.0.0.1:{port}")
 }

@@ -10,8 +10,9 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use tokio::process::Command;
 
-use crate::network::run;
+use crate::{kubectl::output, network::run};
 
 /// An image that is on the real node: a shell, and a default command that runs until it is told to end.
 pub const SAMPLE_IMAGE: &str = "testcluster.local/sample:1";
@@ -53,13 +54,34 @@ async fn write_root(root: &Path, files: &[(&str, &Path)]) -> Result<()> {
         symlink("busybox", root.join("bin").join(applet))?;
     }
     for (target, source) in files {
-        let target = root.join(target.trim_start_matches('/'));
-        if let Some(parent) = target.parent() {
-            fs::create_dir_all(parent)?;
+        copy(source, root, Path::new(target))?;
+        for library in libraries(source).await? {
+            copy(&library, root, &library)?;
         }
-        fs::copy(source, &target).with_context(|| format!("failed to copy {}", source.display()))?;
     }
     Ok(())
+}
+
+/// Copies a file to where it is in the image.
+fn copy(source: &Path, root: &Path, target: &Path) -> Result<()> {
+    let target = root.join(target.strip_prefix("/").unwrap_or(target));
+    if let Some(parent) = target.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::copy(source, &target).with_context(|| format!("failed to copy {}", source.display()))?;
+    Ok(())
+}
+
+/// The shared libraries of a program, with its loader; none of a static one or of another file.
+async fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let mut command = Command::new("ldd");
+    command.arg(program);
+    let output = output(command, String::new()).await?;
+    if !output.status.success() {
+        return Ok(Vec::new());
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
 }
 
 async fn tar(archive: &Path, folder: &Path, members: &[&str]) -> Result<()> {

@@ -15,8 +15,8 @@
 //! The first start builds the programs, which takes minutes; see [`Program`]. They are kept in
 //! `$CONFPIN_TESTCLUSTER_CACHE`, else `$XDG_CACHE_HOME/confpin-testcluster`, else `~/.cache/confpin-testcluster`.
 //!
-//! No program outlives the test process. The data are removed too, unless a test panics or
-//! `CONFPIN_TESTCLUSTER_KEEP=1` is set; their place is printed then.
+//! No program outlives the test process, and neither do its data. `CONFPIN_TESTCLUSTER_KEEP=1` keeps the data of
+//! clusters that are dropped, and so does a panic that drops one; their place, with every log, is printed then.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -83,7 +83,7 @@ impl Node<'_> {
     }
 
     /// Puts an image on the node that has busybox and the given files: paths in the image and where their content is.
-    /// Pods use it with `imagePullPolicy: IfNotPresent`. Programs have to be static: there are no libraries.
+    /// The shared libraries of programs come with them. Pods use the image with `imagePullPolicy: IfNotPresent`.
     ///
     /// # Errors
     /// If a file cannot be read or containerd refuses the image.

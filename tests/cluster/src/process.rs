@@ -138,12 +138,20 @@ impl Launch {
 impl Process {
     /// The program's own process id; within namespaces, the one that it has outside of them.
     pub(crate) fn pid(&self) -> Result<Pid> {
-        let outer = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("a child has an id")?;
+        let outer = self.outer()?;
         if self.inside { only_child(outer) } else { Ok(outer) }
     }
 
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        if self.inside && signal == Signal::CONT {
+            // The one that stands between stops itself when its child stops.
+            kill_process(self.outer()?, signal).context("failed to send a signal")?;
+        }
         kill_process(self.pid()?, signal).context("failed to send a signal")
+    }
+
+    fn outer(&self) -> Result<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("a child has an id")
     }
 
     /// How it ended, if it has.

@@ -35,6 +35,9 @@ mount --make-rshared /
 mkdir -p /var/lib/cni
 for folder in /run /var/lib/cni /var/log; do mount -t tmpfs -o mode=0755 testcluster "$folder"; done
 mkdir -p /run/netns /run/containerd
+for hierarchy in /sys/fs/cgroup/*/cgroup.procs /sys/fs/cgroup/cgroup.procs; do
+    if [ -e "$hierarchy" ]; then mkdir -p "${hierarchy%/*}/$4"; fi
+done
 echo 1 > /proc/sys/net/ipv4/ip_forward
 ip link set lo up
 ip address add 10.96.0.1/32 dev lo
@@ -62,7 +65,7 @@ impl RealNode {
         let mut launch = Launch::new("/bin/sh", folder.join("first.log"))
             .arguments(["-c", FIRST, "testcluster-node"])
             .arguments([&folder])
-            .arguments([network.host.to_string(), layout.ports.api_server.to_string()]);
+            .arguments([network.host.to_string(), layout.ports.api_server.to_string(), layout.name()?.to_owned()]);
         launch.place = Place::NewNamespaces;
         let mut process = launch.start()?;
         let ready = folder.join("first");
@@ -165,7 +168,6 @@ conf_dir = "{folder}/cni"
 }
 
 fn kubelet_configuration(layout: &Layout, network: &Network, folder: &Path) -> Result<String> {
-    let group = layout.folder.file_name().and_then(|name| name.to_str()).context("the folder has a name")?;
     // Where there is a fake node as well, only pods that ask for the real one are to be placed here.
     let taints = if layout.real_node_is_tainted {
         json!([{"key": NODE_LABEL, "value": NAME, "effect": "NoSchedule"}])
@@ -193,8 +195,8 @@ fn kubelet_configuration(layout: &Layout, network: &Network, folder: &Path) -> R
         // Control groups of either version, all below one that has the cluster's name.
         "failCgroupV1": false,
         "cgroupDriver": "cgroupfs",
-        "cgroupsPerQOS": false,
-        "cgroupRoot": format!("/{group}"),
+        "cgroupsPerQOS": true,
+        "cgroupRoot": format!("/{}", layout.name()?),
         "enforceNodeAllocatable": [],
         // The machine's own memory and disk are none of the test's business.
         "failSwapOn": false,

@@ -3,11 +3,10 @@
 use std::{fs, time::Duration};
 
 use anyhow::{Context, Result};
-use k8s_openapi::{
-    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use http::Request;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
-    Api,
+    Api, Client,
     api::{ObjectMeta, PostParams},
 };
 
@@ -15,6 +14,9 @@ use crate::{cluster::Cluster, components::Component, programs::Program, wait_for
 
 /// How long the API server may take to serve a new kind.
 const SERVED: Duration = Duration::from_secs(30);
+/// Where the API server serves them.
+const KINDS: &str = "/apis/argoproj.io/v1alpha1";
+/// Where the controller looks for its own settings.
 const NAMESPACE: &str = "argo-rollouts";
 
 impl Cluster {
@@ -43,12 +45,15 @@ impl Cluster {
         }
         let created = self.kubectl(command).run().await.context("failed to create the kinds of Argo Rollouts")?;
 
-        let kinds: Api<CustomResourceDefinition> = Api::all(self.client());
-        for name in created.lines().filter_map(|line| line.split(['/', ' ']).nth(1)) {
-            wait_for(&format!("the kind {name} to be served"), SERVED, async || {
-                let status = kinds.get(name).await?.status.unwrap_or_default();
-                let established = |condition: &_| is_true(condition, "Established");
-                Ok(status.conditions.unwrap_or_default().iter().any(established).then_some(()))
+        let mut config = self.config();
+        // Until then the API server answers 404, and then 429, which a client would repeat for long.
+        config.default_retry = false;
+        let client = Client::try_from(config)?;
+        for kind in created.lines().filter_map(|line| line.split_once('/')?.1.split_once('.')) {
+            let path = format!("{KINDS}/{}?limit=1", kind.0);
+            wait_for(&format!("{path} to be served"), SERVED, async || {
+                client.request_text(Request::get(&path).body(Vec::new())?).await?;
+                Ok(Some(()))
             })
             .await?;
         }
@@ -63,11 +68,4 @@ impl Cluster {
             .with_context(|| format!("failed to create the namespace {NAMESPACE}"))?;
         Ok(())
     }
-}
-
-fn is_true(
-    condition: &k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionCondition,
-    kind: &str,
-) -> bool {
-    condition.type_ == kind && condition.status == "True"
 }

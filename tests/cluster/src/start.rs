@@ -11,7 +11,7 @@ use kube::{
 use crate::{
     builder::Builder,
     certificates::Certificates,
-    cluster::{Cluster, server_url},
+    cluster::Cluster,
     components::{Component, Layout, Ports},
     credentials::{User, write_kubeconfig, write_tokens},
     data::Data,
@@ -31,34 +31,37 @@ const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 impl Cluster {
     pub(crate) async fn start_with(options: Builder) -> Result<Self> {
         build(&options).await?;
-        let mut cluster = Self::start_api_server(&options).await?;
+        let cluster = Self::start_api_server(&options).await?;
         if options.rollouts {
             cluster.create_rollouts_kinds().await?;
-        }
-        if let Some(network) = &cluster.layout.network {
-            cluster.real_node = Some(RealNode::create(&cluster.layout, network).await?);
-            cluster.start_component(Component::Containerd).await?;
-            cluster.node()?.load_image(SAMPLE_IMAGE, &[]).await?;
         }
         cluster.start_rest().await?;
         Ok(cluster)
     }
 
-    /// Starts etcd and the API server, again with other ports if a port was taken in between.
+    /// Starts what needs no API server, and that, again with other ports if a port was taken in between.
     async fn start_api_server(options: &Builder) -> Result<Self> {
         let mut tries = 1;
         loop {
             let cluster = Self::prepare(options).await?;
             cluster.launch_all([Component::Etcd, Component::ApiServer]).await?;
-            match cluster.wait_until_ready(Component::ApiServer).await {
-                Ok(()) => return Ok(cluster),
+            match tokio::try_join!(cluster.wait_until_ready(Component::ApiServer), cluster.start_container_runtime()) {
+                Ok(_) => return Ok(cluster),
                 Err(error) if tries < STARTS && format!("{error:#}").contains("address already in use") => tries += 1,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Writes everything that the programs read.
+    async fn start_container_runtime(&self) -> Result<()> {
+        if self.real_node.is_some() {
+            self.start_component(Component::Containerd).await?;
+            self.node()?.load_image(SAMPLE_IMAGE, &[]).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything that the programs read, and makes the network that they are in.
     async fn prepare(options: &Builder) -> Result<Self> {
         let data = Data::create()?;
         let folder = data.path();
@@ -77,23 +80,15 @@ impl Cluster {
         };
         layout.write_audit_policy()?;
         for (user, token) in write_tokens(&layout.token_file())? {
-            let server = match (user, &layout.network) {
-                (User::RealNode, Some(network)) => format!("https://{}:{}", network.host, layout.ports.api_server),
-                _ => server_url(&layout),
-            };
-            write_kubeconfig(&layout.kubeconfig(user), &server, &layout.certificates.authority, &token)?;
+            write_kubeconfig(&layout.kubeconfig(user), &layout.server_url(), &layout.certificates.authority, &token)?;
         }
         let kubeconfig = layout.kubeconfig(User::Admin);
         let config = read_config(&kubeconfig).await?;
-        Ok(Self {
-            processes: Mutex::default(),
-            real_node: None,
-            options: options.clone(),
-            config,
-            kubeconfig,
-            layout,
-            data,
-        })
+        let real_node = match &layout.network {
+            Some(network) => Some(RealNode::create(&layout, network).await?),
+            None => None,
+        };
+        Ok(Self { processes: Mutex::default(), real_node, options: options.clone(), config, kubeconfig, layout, data })
     }
 
     /// Starts what needs the API server, all at once.

@@ -138,6 +138,10 @@ async fn the_api_server_comes_back_with_what_it_had() -> Result<()> {
     cluster.start_component(Component::ApiServer).await?;
     cluster.restart(Component::Etcd).await?;
 
+    cluster.pause(Component::ApiServer)?;
+    let request = cluster.kubectl(["get", "namespace", namespace.name()]);
+    tokio::time::timeout(Duration::from_secs(2), request.run()).await.expect_err("it is frozen");
+    cluster.resume(Component::ApiServer)?;
     cluster.kubectl(["get", "namespace", namespace.name()]).run().await?;
     Ok(())
 }

@@ -1,0 +1,150 @@
+//! When the reconciler asks admission to decide a workload again.
+//!
+//! It never edits a template: it sets the refresh annotation, and rule 4 does the rest. Whether there is something to
+//! do is told by the record alone, so that a restart or a change of leader rolls nothing, nothing that happened in
+//! the meantime is missed, and an undo, whose record is the present, stays until a source changes again.
+
+use std::collections::BTreeMap;
+
+use crate::pin::content::ContentHash;
+use crate::pin::record::Record;
+
+/// A source as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Current {
+    /// The hash of its name and content.
+    pub hash: ContentHash,
+    /// Its resourceVersion.
+    pub resource_version: String,
+}
+
+/// Why a workload is refreshed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// A source that was missing is there.
+    Appeared,
+    /// A source changed just after the workload was decided: it was applied after the workload, in one go with it.
+    Settle,
+    /// A source changed, and the workload follows its sources (`confpin.dev/rollout: on-change`).
+    OnChange,
+}
+
+/// When a workload follows its sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Follows {
+    /// Always, because it is asked to.
+    pub on_change: bool,
+    /// For a moment, because it has just been decided.
+    pub settling: bool,
+}
+
+/// A refresh that is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refresh {
+    /// Why.
+    pub cause: Cause,
+    /// The value for the refresh annotation, `app-config@1234`: the same in every replica that sees the same sources.
+    pub value: String,
+}
+
+/// The sources of a record that could be a reason for a refresh: only these need to be read.
+#[must_use]
+pub fn sources_to_read(record: &Record, follows: Follows) -> Vec<&str> {
+    let all = follows.on_change || follows.settling;
+    record.0.iter().filter(|(_, hash)| all || hash.is_none()).map(|(source, _)| source.as_str()).collect()
+}
+
+/// Compares a workload's record with its sources as they are now. A source that is missing now is no reason: the
+/// workload runs on its snapshot. `present` is the refresh annotation as it stands.
+#[must_use]
+pub fn due(
+    record: &Record,
+    sources: &BTreeMap<String, Option<Current>>,
+    follows: Follows,
+    present: Option<&str>,
+) -> Option<Refresh> {
+    let reasons: Vec<_> = record
+        .0
+        .iter()
+        .filter_map(|(source, recorded)| {
+            let current = sources.get(source)?.as_ref()?;
+            let cause = match recorded {
+                None => Cause::Appeared,
+                Some(hash) if *hash == current.hash => return None,
+                Some(_) if follows.on_change => Cause::OnChange,
+                Some(_) if follows.settling => Cause::Settle,
+                Some(_) => return None,
+            };
+            Some((cause, format!("{source}@{}", current.resource_version)))
+        })
+        .collect();
+    let cause = reasons.iter().map(|(cause, _)| *cause).min()?;
+    let mut value = reasons.into_iter().map(|(_, value)| value).collect::<Vec<_>>().join(",");
+    if present == Some(value.as_str()) {
+        // Asked for already, and the record says that nothing came of it: the webhook was down under failurePolicy
+        // Ignore. Only another value is a change.
+        value.push_str(",again");
+    }
+    Some(Refresh { cause, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::pin::content::Content;
+
+    fn hash(value: &str) -> ContentHash {
+        Content { data: BTreeMap::from([("k".into(), value.into())]), ..<_>::default() }.hash("app")
+    }
+
+    fn now(value: Option<&str>) -> BTreeMap<String, Option<Current>> {
+        let current = value.map(|value| Current { hash: hash(value), resource_version: "7".into() });
+        BTreeMap::from([("app".to_owned(), current)])
+    }
+
+    fn record(value: Option<&str>) -> Record {
+        Record(BTreeMap::from([("app".to_owned(), value.map(hash))]))
+    }
+
+    const NEVER: Follows = Follows { on_change: false, settling: false };
+    const ON_CHANGE: Follows = Follows { on_change: true, settling: false };
+    const SETTLING: Follows = Follows { on_change: false, settling: true };
+
+    #[rstest]
+    #[case::appeared(None, Some("1"), NEVER, Some(Cause::Appeared))]
+    #[case::still_missing(None, None, ON_CHANGE, None)]
+    #[case::changed(Some("1"), Some("2"), NEVER, None)]
+    #[case::changed_and_follows(Some("1"), Some("2"), ON_CHANGE, Some(Cause::OnChange))]
+    #[case::changed_at_once(Some("1"), Some("2"), SETTLING, Some(Cause::Settle))]
+    #[case::same(Some("1"), Some("1"), ON_CHANGE, None)]
+    #[case::deleted(Some("1"), None, ON_CHANGE, None)]
+    fn tells_when(
+        #[case] recorded: Option<&str>,
+        #[case] current: Option<&str>,
+        #[case] follows: Follows,
+        #[case] expected: Option<Cause>,
+    ) {
+        let refresh = due(&record(recorded), &now(current), follows, None);
+        assert_eq!(refresh.as_ref().map(|refresh| refresh.cause), expected);
+        if let Some(refresh) = refresh {
+            assert_eq!(refresh.value, "app@7");
+        }
+    }
+
+    #[test]
+    fn a_refresh_that_had_no_effect_is_asked_for_again_by_another_value() {
+        let refresh = |present| due(&record(None), &now(Some("1")), NEVER, present).expect("due").value;
+        assert_eq!(refresh(Some("app@7")), "app@7,again");
+        assert_eq!(refresh(Some("app@7,again")), "app@7");
+    }
+
+    #[test]
+    fn only_what_could_matter_is_read() {
+        let mut record = record(Some("1"));
+        record.0.insert("late".into(), None);
+        assert_eq!(sources_to_read(&record, NEVER), ["late"]);
+        assert_eq!(sources_to_read(&record, SETTLING), ["app", "late"]);
+    }
+}
