@@ -23,6 +23,7 @@ mod rolling_update;
 mod scale;
 mod serving;
 mod support;
+mod telling;
 mod untouched;
 
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         rolling_update::TESTS,
         scale::TESTS,
         serving::TESTS,
+        telling::TESTS,
         untouched::TESTS,
     ])
 }

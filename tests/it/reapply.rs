@@ -27,7 +27,7 @@ async fn applying_the_same_again_changes_nothing(world: &World) -> Result<()> {
         let web = shop.workload(kind, "web");
         web.wait_rolled_out().await?;
         shop.wait_owned().await?;
-        let (template, snapshots) = (web.template().await?, shop.snapshots().await?);
+        let (names, snapshots) = (web.names().await?, shop.snapshots().await?);
 
         // The controller of Rollouts still writes them when they are rolled out, with or without confpin.
         wait_for("an application that changes nothing", SOON, async || {
@@ -41,7 +41,7 @@ async fn applying_the_same_again_changes_nothing(world: &World) -> Result<()> {
         if kind == Kind::Deployment {
             assert_eq!(web.generation().await?, 1);
         }
-        assert_eq!(web.template().await?, template);
+        assert_eq!(web.names().await?, names);
         assert_eq!(shop.snapshots().await?, snapshots);
         assert_eq!(web.replica_sets().await?.len(), 1);
         shop.run(&format!("delete {web}")).await?;
