@@ -54,7 +54,7 @@ pub async fn run(config: Config) -> Result<()> {
 async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     let metrics = Metrics::new();
     let health = Health::default();
-    let synced = health.condition("the watches to be synced");
+    let synced = config.reconcile.then(|| health.condition("the watches to be synced"));
     let registered = health.condition("the webhook to be registered");
     let keeper = Keeper::open(&config.certificates, Timestamp::now(), metrics.clone()).await?;
     let client_roots = match &config.client_ca {
@@ -121,7 +121,10 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     };
     let admin = async { Ok(admin::run(admin_listener, health, metrics, ended.clone()).await?) };
     let reconcile = async {
-        work::run(reconciler, decisions, synced, stop.clone()).await;
+        match synced {
+            Some(synced) => work::run(reconciler, decisions, synced, stop.clone()).await,
+            None => stop.cancelled().await,
+        }
         if stop.is_cancelled() { Ok(()) } else { bail!("the reconciler ended early") }
     };
     let certificates = async {

@@ -48,6 +48,18 @@ pub struct Args {
     #[arg(long, env = "CONFPIN_CONTEXT", value_name = "NAME", help_heading = "Cluster")]
     pub context: Option<String>,
 
+    /// Whether this process reconciles. With false it only answers admissions, and another one must give snapshots their
+    /// owners and follow sources.
+    #[arg(
+        long,
+        env = "CONFPIN_RECONCILE",
+        value_name = "BOOL",
+        default_value_t = true,
+        action = clap::ArgAction::Set,
+        help_heading = "Pinning"
+    )]
+    pub reconcile: bool,
+
     /// What a workload gets that cannot be pinned: refused, or admitted as it is, with a warning.
     #[arg(
         long,

@@ -42,6 +42,8 @@ pub struct Config {
     pub client_ca: Option<PathBuf>,
     /// Which cluster is served.
     pub cluster: ClusterAccess,
+    /// Whether this process reconciles, or only answers admissions.
+    pub reconcile: bool,
     /// What a workload gets that cannot be pinned.
     pub on_error: OnError,
     /// How long after a workload was decided a change of its sources still refreshes it; `None` turns that off.
@@ -156,6 +158,7 @@ impl TryFrom<Args> for Config {
             webhook_url: args.webhook_url,
             client_ca: args.client_ca,
             cluster: ClusterAccess { kubeconfig: args.kubeconfig, context: args.context },
+            reconcile: args.reconcile,
             on_error: args.on_error,
             settle: Some(args.settle.get()).filter(|settle| !settle.is_zero()),
             orphan_grace: args.orphan_grace.get(),

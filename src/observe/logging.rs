@@ -1,6 +1,6 @@
 //! Log lines, to standard error.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::panic;
 
 use tracing_subscriber::EnvFilter;
@@ -34,7 +34,8 @@ pub enum Error {
 /// [`Error::Filter`] for a filter that is not one, [`Error::Init`] when this is not the first call.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), Error> {
     let filter = parse(filter)?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours);
     match format {
         LogFormat::Text => builder.finish().try_init(),
         LogFormat::Json => builder.json().flatten_event(true).finish().try_init(),

@@ -110,8 +110,13 @@ impl Question<'_> {
 
     fn recorded_source(&self, name: &str) -> Option<String> {
         let records = [self.request.old_annotation(meta::RECORD), self.request.new.annotation(meta::RECORD)];
-        let mut sources = records.into_iter().flatten().flat_map(|text| Record::parse(text).0.into_keys());
-        sources.find(|source| snapshot::may_be_of(name, source))
+        let sources: BTreeSet<_> =
+            records.into_iter().flatten().flat_map(|text| Record::parse(text).0.into_keys()).collect();
+        // A source that is missing can have such a name too; its own record says so.
+        if sources.contains(name) {
+            return None;
+        }
+        sources.into_iter().find(|source| snapshot::may_be_of(name, source))
     }
 
     /// Applies rules 3 and 4.
@@ -353,5 +358,7 @@ pub fn renamed(template: &Value, renames: &[Rename]) -> Value {
     template
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;

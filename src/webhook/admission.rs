@@ -108,7 +108,13 @@ impl Admission {
         facts.rollback = rollback;
         let plan = asked.plan(&facts);
         let snapshots = Snapshots { cluster: &self.cluster, namespace: &namespace, known: &facts.configmaps };
-        let made = make_snapshots(&question.request, &plan, &snapshots, question.dry_run, now).await?;
+        let made = match make_snapshots(&question.request, &plan, &snapshots, question.dry_run, now).await {
+            // It began to be deleted while we looked.
+            Err(Refusal::Cluster { cause }) if cause.is_namespace_terminating() => {
+                return Ok(Admitted::unchanged(Outcome::NoReferences));
+            }
+            made => made?,
+        };
 
         let names: Vec<_> = made.iter().map(|(name, _)| name.clone()).collect();
         let decision = plan.decide(&names);

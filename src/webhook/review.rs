@@ -299,4 +299,51 @@ mod tests {
         let without = answer(&Patch(vec![]));
         assert_eq!(without["response"], json!({"uid": "1", "allowed": true}));
     }
+
+    /// What is done to the text of a review.
+    #[derive(Debug, Clone, bolero::TypeGenerator)]
+    enum Damage {
+        Put(u16, u8),
+        Cut(u16),
+        Insert(u16, u8),
+        Nest(u16, u16),
+    }
+
+    const TOKENS: [&str; 12] =
+        ["null", "{", "}", "[", "]", ",", ":", "\"", "\\u0000", "-1e999", "\"uid\"", "\"object\":{\"spec\":7}"];
+
+    fn damage(text: &mut Vec<u8>, damage: &Damage) {
+        let place = |at: u16| usize::from(at) % (text.len() + 1);
+        match *damage {
+            Damage::Put(at, byte) => {
+                let at = place(at);
+                if let Some(there) = text.get_mut(at) {
+                    *there = byte;
+                }
+            }
+            Damage::Cut(at) => text.truncate(place(at)),
+            Damage::Insert(at, token) => {
+                let at = place(at);
+                let token = TOKENS[usize::from(token) % TOKENS.len()];
+                text.splice(at..at, token.bytes());
+            }
+            Damage::Nest(at, depth) => {
+                let at = place(at);
+                text.splice(at..at, std::iter::repeat_n(b'[', usize::from(depth)));
+            }
+        }
+    }
+
+    #[test]
+    fn fuzz_the_parser() {
+        let whole = review().to_string().into_bytes();
+        bolero::check!().with_type::<Vec<Damage>>().for_each(|damages| {
+            let mut text = whole.clone();
+            damages.iter().take(6).for_each(|it| damage(&mut text, it));
+            match Review::parse(&text) {
+                Ok(review) => assert!(review.question.is_none_or(|it| is_configmap_name(&it.namespace))),
+                Err(error) => assert!(error.to_string().len() < 200),
+            }
+        });
+    }
 }

@@ -13,10 +13,10 @@ use crate::pin::request::Workload;
 
 /// The ConfigMaps of a namespace.
 #[derive(Default)]
-struct Namespace(BTreeMap<String, ConfigMap>);
+pub(super) struct Namespace(BTreeMap<String, ConfigMap>);
 
 impl Namespace {
-    fn with(sources: &[(&str, &str)]) -> Self {
+    pub(super) fn with(sources: &[(&str, &str)]) -> Self {
         let mut namespace = Self::default();
         for (name, value) in sources {
             namespace.put(name, value);
@@ -24,14 +24,18 @@ impl Namespace {
         namespace
     }
 
-    fn put(&mut self, name: &str, value: &str) {
+    pub(super) fn put(&mut self, name: &str, value: &str) {
         let data = Some(BTreeMap::from([("key".to_owned(), value.to_owned())]));
         let metadata = kube::api::ObjectMeta { name: Some(name.to_owned()), ..<_>::default() };
         self.0.insert(name.to_owned(), ConfigMap { metadata, data, ..<_>::default() });
     }
 
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// Admits the request: the object as it would be stored, and what was decided.
-    fn admit(&mut self, old: Option<&Value>, new: &Value, rollback: bool) -> (Value, Option<Decision>) {
+    pub(super) fn admit(&mut self, old: Option<&Value>, new: &Value, rollback: bool) -> (Value, Option<Decision>) {
         let request = request(old, new);
         let exemptions = Exemptions::default();
         let question = match assess(&request, &exemptions) {

@@ -1,0 +1,24 @@
+//! The plumbing: one cluster and one confpin for all tests, a namespace for each, and words to say what a test is about.
+
+pub mod audit;
+pub mod configmaps;
+pub mod confpin;
+pub mod history;
+pub mod manifest;
+pub mod pods;
+pub mod process;
+pub mod runner;
+pub mod shop;
+pub mod workload;
+pub mod world;
+
+use std::time::Duration;
+
+pub use manifest::{Kind, configmap, deployment, rollout};
+pub(crate) use runner::tests;
+pub use shop::Shop;
+pub use workload::Workload;
+pub use world::World;
+
+/// How long anything may take that controllers do. A loaded machine is slow, and a test that passes never waits for it.
+pub const SOON: Duration = Duration::from_secs(90);
