@@ -112,7 +112,7 @@ async fn a_workload_refused_after_confpin_leaves_no_snapshot() -> Result<()> {
     assert!(!output.status.success(), "it was admitted");
     let made = shop.since(&mark).await?.writes().iter().any(|write| write.starts_with("create configmaps/app-config-"));
     assert!(made, "the snapshot was not made, so there is nothing to collect");
-    wait_for("the snapshot to be collected", SOON * 3, async || Ok(shop.snapshots().await?.is_empty().then_some(())))
+    wait_for("the snapshot to be collected", SOON * 2, async || Ok(shop.snapshots().await?.is_empty().then_some(())))
         .await
         .context("the claim of a creation that never came is void after two and a half minutes")
 }

@@ -22,4 +22,4 @@ pub use workload::Workload;
 pub use world::World;
 
 /// How long anything may take that controllers do. A loaded machine is slow, and a test that passes never waits for it.
-pub const SOON: Duration = Duration::from_secs(90);
+pub const SOON: Duration = Duration::from_secs(180);

@@ -99,7 +99,7 @@ impl<'a> Shop<'a> {
         wait_for("the snapshots to be owned by those that name them", SOON, async || {
             let expected = self.expected_owners().await?;
             let found: BTreeMap<_, _> =
-                self.snapshots().await?.into_iter().map(|(name, snapshot)| (name, owner_names(&snapshot))).collect();
+                self.snapshots().await?.into_iter().map(|(name, snapshot)| (name, identities(&snapshot))).collect();
             if found != expected {
                 bail!("found {found:?}, expected {expected:?}");
             }
@@ -108,18 +108,28 @@ impl<'a> Shop<'a> {
         .await
     }
 
-    /// Names of snapshots, and of the ReplicaSets that name them.
-    async fn expected_owners(&self) -> Result<BTreeMap<String, Vec<String>>> {
-        let mut expected: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    /// Names of snapshots, and the ReplicaSets that name them.
+    async fn expected_owners(&self) -> Result<BTreeMap<String, Vec<Identity>>> {
+        let mut expected: BTreeMap<String, Vec<Identity>> = BTreeMap::new();
         for replica_set in self.replica_sets().await? {
             let template = serde_json::to_value(&replica_set.spec)?["template"].clone();
             for name in super::configmaps::names(&template) {
-                expected.entry(name).or_default().push(replica_set.name_any());
+                expected.entry(name).or_default().push((replica_set.name_any(), replica_set.uid().unwrap_or_default()));
             }
         }
         expected.values_mut().for_each(|owners| owners.sort());
         Ok(expected)
     }
+}
+
+/// Name and UID: a ReplicaSet that is made anew has the old one's name.
+type Identity = (String, String);
+
+/// The owners of an object, in order.
+fn identities(object: &impl Resource) -> Vec<Identity> {
+    let mut found: Vec<_> = owners(object).into_iter().map(|owner| (owner.name, owner.uid)).collect();
+    found.sort();
+    found
 }
 
 /// The owners of an object.
