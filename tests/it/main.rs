@@ -23,31 +23,34 @@ mod rolling_update;
 mod scale;
 mod serving;
 mod support;
+mod telling;
 mod untouched;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Those that wait long come first, so that others run meanwhile.
     support::runner::run(&[
-        canary::TESTS,
-        collection::TESTS,
-        content::TESTS,
+        race::TESTS,
         following::TESTS,
-        foreign::TESTS,
-        fresh::TESTS,
-        helm::TESTS,
+        canary::TESTS,
+        rolling_update::TESTS,
+        serving::TESTS,
         late_kinds::TESTS,
+        collection::TESTS,
         matrix::TESTS,
+        helm::TESTS,
+        fresh::TESTS,
+        scale::TESTS,
+        content::TESTS,
+        foreign::TESTS,
         opt_out::TESTS,
         ownership::TESTS,
-        race::TESTS,
         reapply::TESTS,
         references::TESTS,
         refusals::TESTS,
         rollback::TESTS,
-        rolling_update::TESTS,
-        scale::TESTS,
-        serving::TESTS,
+        telling::TESTS,
         untouched::TESTS,
     ])
 }
