@@ -9,6 +9,7 @@ mod content;
 mod following;
 mod foreign;
 mod fresh;
+mod helm;
 mod late_kinds;
 mod matrix;
 mod opt_out;
@@ -19,6 +20,7 @@ mod references;
 mod refusals;
 mod rollback;
 mod rolling_update;
+mod scale;
 mod serving;
 mod support;
 mod untouched;
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         following::TESTS,
         foreign::TESTS,
         fresh::TESTS,
+        helm::TESTS,
         late_kinds::TESTS,
         matrix::TESTS,
         opt_out::TESTS,
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         refusals::TESTS,
         rollback::TESTS,
         rolling_update::TESTS,
+        scale::TESTS,
         serving::TESTS,
         untouched::TESTS,
     ])
