@@ -116,13 +116,6 @@ impl Index {
         self.workloads.get(&(kind, Key::new(&holder.namespace, &controller.name)))
     }
 
-    /// Whether a ReplicaSet with this UID is known.
-    #[must_use]
-    pub fn knows_holder(&self, holder: &Holder) -> bool {
-        let key = Key::new(&holder.namespace, &holder.name);
-        self.holders.get(&key).is_some_and(|known| known.uid == holder.uid)
-    }
-
     fn referring_rollouts(&self, deployment: &WorkloadKey) -> impl Iterator<Item = &WorkloadKey> {
         let is_deployment = *deployment.0 == kinds::DEPLOYMENT;
         self.rollouts_by_deployment.get(&deployment.1).filter(move |_| is_deployment)
