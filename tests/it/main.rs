@@ -6,20 +6,27 @@
 mod canary;
 mod collection;
 mod content;
+mod exit;
 mod following;
 mod foreign;
 mod fresh;
+mod healing;
 mod late_kinds;
+mod limits;
 mod matrix;
 mod opt_out;
+mod orphans;
 mod ownership;
+mod paused;
 mod race;
 mod reapply;
 mod references;
 mod refusals;
+mod restarts;
 mod rollback;
 mod rolling_update;
 mod serving;
+mod sharing;
 mod support;
 mod untouched;
 
@@ -30,20 +37,27 @@ fn main() -> ExitCode {
         canary::TESTS,
         collection::TESTS,
         content::TESTS,
+        exit::TESTS,
         following::TESTS,
         foreign::TESTS,
         fresh::TESTS,
+        healing::TESTS,
         late_kinds::TESTS,
+        limits::TESTS,
         matrix::TESTS,
         opt_out::TESTS,
+        orphans::TESTS,
         ownership::TESTS,
+        paused::TESTS,
         race::TESTS,
         reapply::TESTS,
         references::TESTS,
         refusals::TESTS,
+        restarts::TESTS,
         rollback::TESTS,
         rolling_update::TESTS,
         serving::TESTS,
+        sharing::TESTS,
         untouched::TESTS,
     ])
 }

@@ -3,10 +3,13 @@
 pub mod audit;
 pub mod configmaps;
 pub mod confpin;
+pub mod events;
 pub mod history;
+pub mod lives;
 pub mod manifest;
 pub mod pods;
 pub mod process;
+pub mod reconciler;
 pub mod runner;
 pub mod shop;
 pub mod workload;
