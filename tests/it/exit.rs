@@ -18,14 +18,14 @@ tests! {
     Own revisions_go_on_and_leave_when_confpin_is_removed,
 }
 
-fn web() -> Manifest {
+fn manifest() -> Manifest {
     deployment("web").uses("app-config").replicas(2).history(2)
 }
 
 /// Two revisions, and a newer content of the source that nobody asked for.
 async fn begin(shop: &Shop<'_>) -> Result<()> {
     for value in ["v1", "v2"] {
-        shop.apply([configmap("app-config", value), web().json()]).await?;
+        shop.apply([configmap("app-config", value), manifest().json()]).await?;
         shop.deployment("web").wait_rolled_out().await?;
     }
     shop.wait_owned().await?;
@@ -71,18 +71,13 @@ async fn replace_pods(shop: &Shop<'_>) -> Result<()> {
 async fn leaves(shop: &Shop<'_>) -> Result<()> {
     let web = shop.deployment("web");
     for image in ["web:2", "web:3", "web:4"] {
-        // Before that, the names of snapshots stay where they are.
-        shop.apply([web_with(image)]).await?;
+        shop.apply([manifest().image(image).json()]).await?;
         assert_eq!(web.names().await?, BTreeSet::from(["app-config".to_owned()]));
         web.wait_rolled_out().await?;
     }
     shop.wait_snapshots([]).await?;
     assert_eq!(web.replica_sets().await?.len(), 3);
     shop.has_no_finalizers().await
-}
-
-fn web_with(image: &str) -> serde_json::Value {
-    web().image(image).json()
 }
 
 /// Waits until the API server does not ask confpin about this namespace any more.
@@ -107,15 +102,15 @@ async fn revisions_of_a_namespace_that_is_no_longer_labelled_go_on_and_leave(wor
 async fn revisions_of_a_workload_that_opted_out_go_on_and_leave(world: &World) -> Result<()> {
     let shop = world.shop("opted-out").await?;
     begin(&shop).await?;
-    let generation = shop.deployment("web").generation().await?;
+    let template = shop.deployment("web").template().await?;
     shop.run("annotate deployment/web confpin.dev/pin=disabled").await?;
-    assert_eq!(shop.deployment("web").generation().await?, generation, "opting out rolled it");
+    assert_eq!(shop.deployment("web").template().await?, template, "opting out rolled it");
     goes_on(&shop).await?;
     leaves(&shop).await
 }
 
 async fn revisions_go_on_and_leave_when_confpin_is_removed() -> Result<()> {
-    let world = World::start(Cluster::builder().fake_node()).await?;
+    let world = World::with_arguments(Cluster::builder().fake_node(), &["--settle=0s"]).await?;
     let (shop, other, third) =
         (world.shop("removed").await?, world.shop("deleted").await?, world.shop("deleted-later").await?);
     for shop in [&shop, &other, &third] {

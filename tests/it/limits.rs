@@ -16,6 +16,7 @@ tests! {
     Own a_source_that_flips_rolls_its_workload_at_most_once_an_interval,
     Own a_source_of_many_workloads_rolls_one_after_the_other,
     Own a_folder_with_the_deployment_before_its_configmap_ends_on_the_new_content,
+    Shared who_applies_server_side_has_no_conflict_after_a_refresh,
     Shared an_annotation_of_the_namespace_makes_all_its_workloads_follow,
 }
 
@@ -106,6 +107,25 @@ async fn a_source_of_many_workloads_rolls_one_after_the_other() -> Result<()> {
     .await
 }
 
+/// A refresh takes no field away from whoever applies.
+async fn who_applies_server_side_has_no_conflict_after_a_refresh(world: &World) -> Result<()> {
+    let shop = world.shop("server-side").await?;
+    let web = shop.deployment("web");
+    let apply = async || shop.send(["apply", "--server-side"], [following("web").json()]).run().await;
+    shop.apply([configmap("app-config", "v1")]).await?;
+    apply().await?;
+    web.wait_rolled_out().await?;
+    shop.apply([configmap("app-config", "v2")]).await?;
+    wait_for("it to follow", SOON, async || Ok((web.value().await? == "v2").then_some(()))).await?;
+    web.wait_rolled_out().await?;
+    let template = web.template().await?;
+    for _ in 0..2 {
+        apply().await?;
+        assert_eq!(web.template().await?, template);
+    }
+    Ok(())
+}
+
 /// `kubectl apply -f DIRECTORY/` takes the files in the order of their names.
 async fn a_folder_with_the_deployment_before_its_configmap_ends_on_the_new_content() -> Result<()> {
     let world = World::start(Cluster::builder()).await?;
@@ -126,9 +146,12 @@ async fn a_folder_with_the_deployment_before_its_configmap_ends_on_the_new_conte
         rollouts = sets;
     }
     // And what is applied again changes nothing.
-    let version = web.version().await?;
-    shop.kubectl(["apply", "--filename", &folder.path().display().to_string()]).run().await?;
-    assert_eq!(web.version().await?, version);
+    let before = web.object().await?;
+    for _ in 0..2 {
+        shop.kubectl(["apply", "--filename", &folder.path().display().to_string()]).run().await?;
+    }
+    let after = web.object().await?;
+    assert_eq!(after.metadata, before.metadata);
     Ok(())
 }
 

@@ -214,7 +214,7 @@ async fn outlived_by_its_pods(world: &World) -> Result<()> {
     assert_eq!(shop.configmap(&name).await?.uid(), before.uid());
 
     shop.run(&format!("delete pod {} --grace-period=0 --force", pods[1])).await?;
-    shop.run(&format!("annotate configmap {name} looked=again-and-again")).await?;
+    shop.run(&format!("annotate configmap {name} looked=once-more --overwrite")).await?;
     shop.wait_snapshots([]).await
 }
 
