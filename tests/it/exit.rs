@@ -106,6 +106,8 @@ async fn revisions_of_a_workload_that_opted_out_go_on_and_leave(world: &World) -
     shop.run("annotate deployment/web confpin.dev/pin=disabled").await?;
     assert_eq!(shop.deployment("web").template().await?, template, "opting out rolled it");
     goes_on(&shop).await?;
+    // `kubectl rollout undo` brings back the annotations too that the Deployment had with that revision.
+    shop.run("annotate deployment/web confpin.dev/pin=disabled --overwrite").await?;
     leaves(&shop).await
 }
 
