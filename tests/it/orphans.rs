@@ -1,7 +1,7 @@
 //! Snapshots that no ReplicaSet came for: the unused ones go after the grace period, and those that a template or a pod
 //! names stay.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt, api::ListParams};
 use serde_json::{Value, json};
@@ -17,7 +17,6 @@ use crate::support::{
 
 tests! {
     Own what_nothing_names_goes_after_the_grace_period_and_the_rest_stays,
-    Own a_workload_with_a_generated_name_gets_its_snapshot_owned,
 }
 
 /// Side by side, since the claims of refused workloads are void only after minutes.
@@ -216,25 +215,4 @@ async fn outlived_by_its_pods(world: &World) -> Result<()> {
     shop.run(&format!("delete pod {} --grace-period=0 --force", pods[1])).await?;
     shop.run(&format!("annotate configmap {name} looked=once-more --overwrite")).await?;
     shop.wait_snapshots([]).await
-}
-
-/// The API server makes up the name only after admission.
-async fn a_workload_with_a_generated_name_gets_its_snapshot_owned() -> Result<()> {
-    let world = World::with_arguments(Cluster::builder(), &["--orphan-grace=1s"]).await?;
-    let shop = world.shop("generated").await?;
-    let unnamed = manifest().with(|object| object["metadata"] = json!({"generateName": "web-"}));
-    shop.apply([configmap("app-config", "v1")]).await?;
-    shop.send(["create"], [unnamed.json()]).run().await?;
-    let sets =
-        wait_for("its ReplicaSet", SOON, async || Ok(Some(shop.replica_sets().await?).filter(|sets| !sets.is_empty())))
-            .await?;
-    let snapshot = shop.snapshots().await?.into_keys().next().context("it was not pinned")?;
-    wait_for("the snapshot to be owned", REFUSED, async || {
-        let owners = owner_names(&shop.configmap(&snapshot).await?);
-        if owners != [sets[0].name_any()] {
-            bail!("{owners:?} own it: {}", world.confpin.log_end());
-        }
-        Ok(Some(()))
-    })
-    .await
 }
