@@ -84,8 +84,12 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
             on_decided: Box::new(move |decided| {
                 let workload = (decided.kind, Key::new(&decided.namespace, &decided.name));
                 // The other end goes only with the program.
-                let _ =
-                    decide.unbounded_send(Decided { workload, sources: decided.sources, versions: decided.versions });
+                let _ = decide.unbounded_send(Decided {
+                    workload,
+                    sources: decided.sources,
+                    versions: decided.versions,
+                    is_refresh: decided.is_refresh,
+                });
             }),
         }),
         limits: config.limits,
@@ -123,7 +127,10 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     let reconcile = async {
         match synced {
             Some(synced) => work::run(reconciler, decisions, synced, stop.clone()).await,
-            None => stop.cancelled().await,
+            None => {
+                drop(decisions);
+                stop.cancelled().await;
+            }
         }
         if stop.is_cancelled() { Ok(()) } else { bail!("the reconciler ended early") }
     };

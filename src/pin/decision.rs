@@ -41,8 +41,7 @@ pub fn assess<'a>(request: &'a Request, exemptions: &'a Exemptions) -> Assessmen
     if references.is_empty() {
         return Assessment::NoReferences;
     }
-    let refresh = request.new.annotation(meta::REFRESH);
-    if !request.changes_template() && request.old_annotation(meta::REFRESH) == refresh {
+    if request.old.is_some() && !request.changes_template() && !request.is_refresh() {
         let stored = request.old_annotation(meta::RECORD);
         let record = stored.filter(|stored| request.new.annotation(meta::RECORD) != Some(*stored));
         return Assessment::Unchanged { record: record.map(str::to_owned) };

@@ -4,7 +4,7 @@
 //! do is told by the record alone, so that a restart or a change of leader rolls nothing, nothing that happened in
 //! the meantime is missed, and an undo, whose record is the present, stays until a source changes again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::pin::content::ContentHash;
 use crate::pin::record::Record;
@@ -47,18 +47,31 @@ pub struct Refresh {
     pub value: String,
 }
 
-/// The sources of a record that could be a reason for a refresh: only these need to be read.
+/// The sources of a record that could be a reason for a refresh: only these need to be read. `names` are the ConfigMaps
+/// that the template names.
 #[must_use]
-pub fn sources_to_read(record: &Record, follows: Follows) -> Vec<&str> {
+pub fn sources_to_read<'a>(record: &'a Record, names: &BTreeSet<String>, follows: Follows) -> Vec<&'a str> {
     let all = follows.on_change || follows.settling;
-    record.0.iter().filter(|(_, hash)| all || hash.is_none()).map(|(source, _)| source.as_str()).collect()
+    record
+        .0
+        .iter()
+        .filter(|(source, hash)| all || waits_for(source, hash.as_ref(), names))
+        .map(|(source, _)| source.as_str())
+        .collect()
 }
 
-/// Compares a workload's record with its sources as they are now. A source that is missing now is no reason: the
+/// Whether a workload waits for a source: it was missing, and the template names it. With a snapshot's name in its place
+/// (an undo while the source was missing) the workload runs, and waits for nothing.
+fn waits_for(source: &str, recorded: Option<&ContentHash>, names: &BTreeSet<String>) -> bool {
+    recorded.is_none() && names.contains(source)
+}
+
+/// Compares a workload's record with its sources as they are now, `names` being what its template names. A source that is missing now is no reason: the
 /// workload runs on its snapshot. `present` is the refresh annotation as it stands.
 #[must_use]
 pub fn due(
     record: &Record,
+    names: &BTreeSet<String>,
     sources: &BTreeMap<String, Option<Current>>,
     follows: Follows,
     present: Option<&str>,
@@ -68,12 +81,12 @@ pub fn due(
         .iter()
         .filter_map(|(source, recorded)| {
             let current = sources.get(source)?.as_ref()?;
-            let cause = match recorded {
-                None => Cause::Appeared,
-                Some(hash) if *hash == current.hash => return None,
-                Some(_) if follows.on_change => Cause::OnChange,
-                Some(_) if follows.settling => Cause::Settle,
-                Some(_) => return None,
+            let cause = match () {
+                () if waits_for(source, recorded.as_ref(), names) => Cause::Appeared,
+                () if *recorded == Some(current.hash) => return None,
+                () if follows.on_change => Cause::OnChange,
+                () if follows.settling => Cause::Settle,
+                () => return None,
             };
             Some((cause, format!("{source}@{}", current.resource_version)))
         })
@@ -108,6 +121,10 @@ mod tests {
         Record(BTreeMap::from([("app".to_owned(), value.map(hash))]))
     }
 
+    fn names(name: &str) -> BTreeSet<String> {
+        BTreeSet::from([name.to_owned()])
+    }
+
     const NEVER: Follows = Follows { on_change: false, settling: false };
     const ON_CHANGE: Follows = Follows { on_change: true, settling: false };
     const SETTLING: Follows = Follows { on_change: false, settling: true };
@@ -126,7 +143,7 @@ mod tests {
         #[case] follows: Follows,
         #[case] expected: Option<Cause>,
     ) {
-        let refresh = due(&record(recorded), &now(current), follows, None);
+        let refresh = due(&record(recorded), &names("app"), &now(current), follows, None);
         assert_eq!(refresh.as_ref().map(|refresh| refresh.cause), expected);
         if let Some(refresh) = refresh {
             assert_eq!(refresh.value, "app@7");
@@ -135,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_refresh_that_had_no_effect_is_asked_for_again_by_another_value() {
-        let refresh = |present| due(&record(None), &now(Some("1")), NEVER, present).expect("due").value;
+        let refresh = |present| due(&record(None), &names("app"), &now(Some("1")), NEVER, present).expect("due").value;
         assert_eq!(refresh(Some("app@7")), "app@7,again");
         assert_eq!(refresh(Some("app@7,again")), "app@7");
     }
@@ -144,7 +161,15 @@ mod tests {
     fn only_what_could_matter_is_read() {
         let mut record = record(Some("1"));
         record.0.insert("late".into(), None);
-        assert_eq!(sources_to_read(&record, NEVER), ["late"]);
-        assert_eq!(sources_to_read(&record, SETTLING), ["app", "late"]);
+        assert_eq!(sources_to_read(&record, &names("late"), NEVER), ["late"]);
+        assert_eq!(sources_to_read(&record, &names("late-0123456789"), NEVER), [""; 0]);
+        assert_eq!(sources_to_read(&record, &names("late"), SETTLING), ["app", "late"]);
+    }
+
+    #[test]
+    fn an_undo_to_a_snapshot_while_the_source_was_missing_stays() {
+        let refresh = |follows| due(&record(None), &names("app-0123456789"), &now(Some("2")), follows, None);
+        assert_eq!(refresh(NEVER), None);
+        assert_eq!(refresh(ON_CHANGE).map(|refresh| refresh.cause), Some(Cause::OnChange));
     }
 }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::pin::kinds::WorkloadKind;
+use crate::pin::meta;
 
 /// A workload as it stands in an admission request. `status` and `managedFields` are not even decoded: they can be
 /// most of a request's size and decide nothing.
@@ -80,6 +81,14 @@ impl Request {
     #[must_use]
     pub fn changes_template(&self) -> bool {
         self.old_template() != Some(self.template())
+    }
+
+    /// Whether nothing but a refresh is asked for.
+    #[must_use]
+    pub fn is_refresh(&self) -> bool {
+        self.old.is_some()
+            && !self.changes_template()
+            && self.old_annotation(meta::REFRESH) != self.new.annotation(meta::REFRESH)
     }
 
     /// The value of an annotation of the stored workload.

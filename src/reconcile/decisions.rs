@@ -1,11 +1,12 @@
 //! The decisions of the last moments: for a short while after one, a workload follows its sources, so that a ConfigMap
 //! which is applied just after its Deployment, in one `kubectl apply`, is not missed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::pin::record::Record;
 use crate::reconcile::index::{Key, WorkloadKey};
+use crate::reconcile::work::Decided;
 
 /// What was decided of late, and which sources changed of late.
 #[derive(Debug)]
@@ -28,23 +29,25 @@ impl Decisions {
     }
 
     /// Notes a decision. Returns whether one of its sources has changed since it was read: its event came first.
-    pub(super) fn decided(
-        &mut self,
-        workload: WorkloadKey,
-        sources: Record,
-        versions: &BTreeMap<String, Option<String>>,
-        now: Instant,
-    ) -> bool {
+    pub(super) fn decided(&mut self, decided: Decided, now: Instant) -> bool {
         if self.settle.is_none() {
             return false;
         }
         self.forget_old(now);
+        let Decided { workload, sources, versions, is_refresh } = decided;
         let is_newer = |(source, version): (&String, &Option<String>)| {
             let changed = self.changed.get(&Key::new(&workload.1.namespace, source));
             changed.is_some_and(|(_, changed)| number(changed) > version.as_deref().map_or(0, number))
         };
         let outdated = versions.iter().any(is_newer);
-        self.decided.insert(workload, (now, sources));
+        // A refresh does not begin a new time of its own: a source that changes again and again would be followed for
+        // ever. It goes on with the time that its workload has.
+        let at = match self.decided.get(&workload) {
+            Some((at, _)) if is_refresh => *at,
+            None if is_refresh => return false,
+            _ => now,
+        };
+        self.decided.insert(workload, (at, sources));
         outdated
     }
 
@@ -73,6 +76,8 @@ fn number(resource_version: &str) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::pin::kinds::DEPLOYMENT;
 
@@ -86,34 +91,47 @@ mod tests {
         Record(BTreeMap::from([("app".to_owned(), None)]))
     }
 
-    fn versions(version: &str) -> BTreeMap<String, Option<String>> {
-        BTreeMap::from([("app".to_owned(), Some(version.to_owned()))])
+    fn decided(version: &str) -> Decided {
+        let versions = BTreeMap::from([("app".to_owned(), Some(version.to_owned()))]);
+        Decided { workload: workload(), sources: record(), versions, is_refresh: false }
     }
 
     #[test]
     fn a_workload_settles_for_a_while() {
         let (mut decisions, now) = (Decisions::new(Some(SETTLE)), Instant::now());
         assert!(!decisions.is_settling(&workload(), &record(), now));
-        assert!(!decisions.decided(workload(), record(), &versions("9"), now));
+        assert!(!decisions.decided(decided("9"), now));
         assert!(decisions.is_settling(&workload(), &record(), now + SETTLE / 2));
         assert!(!decisions.is_settling(&workload(), &Record::default(), now), "another record has been stored");
         assert!(!decisions.is_settling(&workload(), &record(), now + SETTLE));
     }
 
     #[test]
+    fn a_refresh_neither_begins_nor_prolongs_it() {
+        let (mut decisions, now) = (Decisions::new(Some(SETTLE)), Instant::now());
+        let refresh = |sources| Decided { sources, is_refresh: true, ..decided("10") };
+        decisions.decided(refresh(record()), now);
+        assert!(!decisions.is_settling(&workload(), &record(), now));
+        decisions.decided(decided("9"), now);
+        decisions.decided(refresh(Record::default()), now + SETTLE / 2);
+        assert!(decisions.is_settling(&workload(), &Record::default(), now + SETTLE / 2));
+        assert!(!decisions.is_settling(&workload(), &Record::default(), now + SETTLE));
+    }
+
+    #[test]
     fn a_change_that_came_before_its_decision_is_seen() {
         let (mut decisions, now) = (Decisions::new(Some(SETTLE)), Instant::now());
         decisions.changed(Key::new("n", "app"), "10".into(), now);
-        assert!(decisions.decided(workload(), record(), &versions("9"), now));
-        assert!(!decisions.decided(workload(), record(), &versions("10"), now));
-        assert!(!decisions.decided(workload(), record(), &versions("9"), now + SETTLE), "forgotten");
+        assert!(decisions.decided(decided("9"), now));
+        assert!(!decisions.decided(decided("10"), now));
+        assert!(!decisions.decided(decided("9"), now + SETTLE), "forgotten");
     }
 
     #[test]
     fn it_can_be_turned_off() {
         let (mut decisions, now) = (Decisions::new(None), Instant::now());
         decisions.changed(Key::new("n", "app"), "10".into(), now);
-        assert!(!decisions.decided(workload(), record(), &versions("9"), now));
+        assert!(!decisions.decided(decided("9"), now));
         assert!(!decisions.is_settling(&workload(), &record(), now));
     }
 }

@@ -58,6 +58,10 @@ impl Reconciler {
             self.tell(&workloads, &Notice { reason: Reason::Healed, note }).await;
             return Ok(());
         }
+        // Of a namespace that is being deleted the snapshots may go first.
+        if self.cluster.namespace(&key.namespace).await?.terminating || self.concerned(key).0.is_empty() {
+            return Ok(());
+        }
         let note = format!(
             "snapshot {} was deleted and its content is gone: revisions that name it cannot start new pods; roll out \
              anew, for example by kubectl rollout restart",

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::pin::claim::Claim;
+use crate::pin::exempt::Exemptions;
 use crate::pin::kinds::{self, WorkloadKind};
 use crate::pin::meta;
 use crate::pin::objects::{Holder, WorkloadState};
@@ -59,6 +60,7 @@ pub struct Index {
     claimants: HashMap<Key, Vec<WorkloadKey>>,
     namespaces: HashMap<String, NamespaceFacts>,
     unpinned: HashSet<WorkloadKey>,
+    exemptions: Exemptions,
 }
 
 /// What the reconciler uses of a namespace.
@@ -73,6 +75,12 @@ pub struct NamespaceFacts {
 }
 
 impl Index {
+    /// An index that knows nothing but what is never pinned.
+    #[must_use]
+    pub fn new(exemptions: Exemptions) -> Self {
+        Self { exemptions, ..Self::default() }
+    }
+
     /// The workloads whose stored template names a ConfigMap, and the Rollouts that refer to one of these.
     #[must_use]
     pub fn workloads_naming(&self, configmap: &Key) -> Vec<Naming> {
@@ -106,13 +114,6 @@ impl Index {
         let (group, _) = controller.api_version.split_once('/')?;
         let kind = kinds::find(group, &controller.kind)?;
         self.workloads.get(&(kind, Key::new(&holder.namespace, &controller.name)))
-    }
-
-    /// Whether a ReplicaSet with this UID is known.
-    #[must_use]
-    pub fn knows_holder(&self, holder: &Holder) -> bool {
-        let key = Key::new(&holder.namespace, &holder.name);
-        self.holders.get(&key).is_some_and(|known| known.uid == holder.uid)
     }
 
     fn referring_rollouts(&self, deployment: &WorkloadKey) -> impl Iterator<Item = &WorkloadKey> {
@@ -164,7 +165,7 @@ impl Index {
                 && !namespace.opts_out
                 && !meta::opts_out(&workload.annotations)
                 && workload.annotation(meta::RECORD).is_none()
-                && !workload.configmaps.is_empty()
+                && workload.configmaps.iter().any(|name| !self.exemptions.name(name))
         });
         match is_unpinned {
             true => self.unpinned.insert(key),

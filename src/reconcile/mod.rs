@@ -68,9 +68,9 @@ impl Reconciler {
             events: Events::new(&cluster),
             cluster,
             decisions: Mutex::new(Decisions::new(settings.settle)),
+            index: Mutex::new(Index::new(settings.exemptions.clone())),
             settings,
             metrics,
-            index: Mutex::default(),
             looked: Mutex::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! Owner references: one snapshot at a time.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,28 +36,41 @@ pub async fn reconcile(snapshot: Arc<Snapshot>, reconciler: Arc<Reconciler>) -> 
     }
     let key = Key::new(&snapshot.namespace().unwrap_or_default(), &snapshot.name_any());
     let now = Timestamp::now();
-    let (workloads, holders) = {
-        let index = reconciler.index();
-        (index.workloads_naming(&key), index.holders_naming(&key))
-    };
-    match ownership::judge(metadata, &workloads, &holders) {
+    let (mut judgement, mut holders) = reconciler.judge(&key, &snapshot);
+    if let Judgement::Check(claims) = &judgement {
+        if let Claims::Pending(again) = reconciler.check(&key, claims, now).await? {
+            return Ok(Action::requeue(again));
+        }
+        // The index went on while the claims were looked at: what it showed before may lack the holder that settled one.
+        (judgement, holders) = reconciler.judge(&key, &snapshot);
+    }
+    match judgement {
         Judgement::Rest => Ok(Action::await_change()),
         Judgement::Unused => reconciler.collect(&key, metadata, now).await,
-        Judgement::Own => reconciler.own(&key, &snapshot, &holders, now).await,
-        Judgement::Check(claims) => match reconciler.check(&key, &claims, now).await? {
-            Claims::Settled => reconciler.own(&key, &snapshot, &holders, now).await,
-            Claims::Pending(again) => Ok(Action::requeue(again)),
-        },
+        Judgement::Own | Judgement::Check(_) => reconciler.own(&key, &snapshot, &holders, now).await,
     }
 }
 
 impl Reconciler {
-    /// Looks at the claims on a snapshot. Live, and settled only if the index knows all that the live reads find: a
-    /// watch that lags must not leave a holder out.
+    fn judge(&self, key: &Key, snapshot: &Snapshot) -> (Judgement, Vec<Arc<Holder>>) {
+        let index = self.index();
+        let (workloads, holders) = (index.workloads_naming(key), index.holders_naming(key));
+        (ownership::judge(&snapshot.metadata, &workloads, &holders), holders)
+    }
+
+    /// Looks at the claims on a snapshot. Live, and settled only if the index knows just what the live reads find: a
+    /// watch that lags must neither leave a holder out nor put one in that is gone.
     pub(super) async fn check(&self, snapshot: &Key, claims: &[Claim], now: Timestamp) -> Result<Claims, Error> {
         for claim in claims {
             let Some(workload) = claimant(&snapshot.namespace, claim) else { continue };
             let expiry = until_expiry(claim, now).unsigned_abs().max(CATCH_UP);
+            if claim.name.is_empty() {
+                // Created with generateName: which workload it is of cannot be known, so its time must pass.
+                match is_settled(claim, None, now) {
+                    true => continue,
+                    false => return Ok(Claims::Pending(expiry)),
+                }
+            }
             let known = self.index().workload(&workload).cloned();
             if !is_settled(claim, known.as_deref(), now) {
                 return Ok(Claims::Pending(expiry));
@@ -83,9 +97,14 @@ impl Reconciler {
             return Ok(false);
         }
         let holders = self.cluster.holders(&snapshot.namespace, live.selector.as_ref()).await?;
+        let naming: HashSet<_> =
+            holders.iter().filter(|it| it.configmaps.contains(&snapshot.name)).map(|it| it.uid.as_str()).collect();
         let index = self.index();
-        let naming = holders.iter().filter(|holder| holder.configmaps.contains(&snapshot.name));
-        Ok(naming.into_iter().all(|holder| index.knows_holder(holder)))
+        let known = index.holders_naming(snapshot);
+        let known_uids: HashSet<_> = known.iter().map(|it| it.uid.as_str()).collect();
+        // Both ways: one that only the index has is gone, and does not stand for the workload.
+        let mut own = known.iter().filter(|it| it.controller.as_ref().is_some_and(|it| it.uid == live.uid));
+        Ok(naming.is_subset(&known_uids) && own.all(|it| naming.contains(it.uid.as_str())))
     }
 
     async fn own(

@@ -37,6 +37,7 @@ pub(super) async fn run(reconciler: Arc<Reconciler>, mut requests: UnboundedRece
     // Their moment of settling is over before their turn comes, and they are owed a refresh all the same.
     let mut owed = HashSet::new();
     loop {
+        reconciler.metrics.set_delayed(waiting.len());
         let workload = tokio::select! {
             request = requests.next() => {
                 let Some(workload) = request else { return };
@@ -70,7 +71,6 @@ pub(super) async fn run(reconciler: Arc<Reconciler>, mut requests: UnboundedRece
         if let Some(pause) = again {
             places.entry(workload).or_insert_with_key(|workload| waiting.insert(workload.clone(), pause));
         }
-        reconciler.metrics.set_delayed(waiting.len());
     }
 }
 
@@ -103,7 +103,7 @@ impl Reconciler {
             settling: settling || self.decisions().is_settling(key, &record, Instant::now()),
         };
         let mut sources = BTreeMap::new();
-        for name in sources_to_read(&record, follows) {
+        for name in sources_to_read(&record, &workload.configmaps, follows) {
             let found = self.cluster.configmap(&workload.namespace, name).await?;
             let current = found.filter(|found| !self.settings.exemptions.configmap(found)).map(|found| Current {
                 hash: Source::new(name, &found).hash,
@@ -111,7 +111,8 @@ impl Reconciler {
             });
             sources.insert(name.to_owned(), current);
         }
-        let Some(refresh) = due(&record, &sources, follows, workload.annotation(meta::REFRESH)) else {
+        let Some(refresh) = due(&record, &workload.configmaps, &sources, follows, workload.annotation(meta::REFRESH))
+        else {
             return Ok(Looked::Nothing);
         };
         if let Some(rest) = rest.filter(|rest| !rest.is_zero()) {

@@ -22,6 +22,7 @@ use crate::pin::meta;
 use crate::pin::notice::{Notice, notices};
 use crate::pin::objects::{Holder, WorkloadState};
 use crate::pin::record::Record;
+use crate::pin::refresh::{Follows, sources_to_read};
 use crate::reconcile::index::{Key, NamespaceFacts, WorkloadKey, workload_key};
 use crate::reconcile::{Reconciler, Snapshot};
 
@@ -200,14 +201,13 @@ impl Feed {
             let index = self.reconciler.index();
             (index.workload(key).cloned(), index.namespace(&key.1.namespace))
         };
-        let Some(record) = workload.as_ref().and_then(|workload| workload.annotation(meta::RECORD)) else {
-            return false;
+        let Some(workload) = workload else { return false };
+        let Some(record) = workload.annotation(meta::RECORD).map(Record::parse) else { return false };
+        let follows = Follows {
+            on_change: namespace.on_change || workload.annotation(meta::ROLLOUT) == Some(meta::ON_CHANGE),
+            settling: self.reconciler.decisions().is_settling(key, &record, Instant::now()),
         };
-        let record = Record::parse(record);
-        namespace.on_change
-            || workload.is_some_and(|workload| workload.annotation(meta::ROLLOUT) == Some(meta::ON_CHANGE))
-            || record.0.values().any(Option::is_none)
-            || self.reconciler.decisions().is_settling(key, &record, Instant::now())
+        !sources_to_read(&record, &workload.configmaps, follows).is_empty()
     }
 
     fn count_unpinned(&self) {

@@ -27,6 +27,7 @@ const CONCURRENCY: u16 = 16;
 const RETRY: Duration = Duration::from_secs(2);
 
 /// A decision of the webhook's, for the reconciler to remember.
+#[derive(Debug, Clone)]
 pub struct Decided {
     /// The workload.
     pub workload: WorkloadKey,
@@ -34,6 +35,8 @@ pub struct Decided {
     pub sources: Record,
     /// The resourceVersion of each source.
     pub versions: std::collections::BTreeMap<String, Option<String>>,
+    /// Whether it was the reconciler that asked.
+    pub is_refresh: bool,
 }
 
 /// Reconciles until `stop`. `synced` is met once everything has been listed; `decisions` are the webhook's.
@@ -60,8 +63,9 @@ pub async fn run(
 
     let noting = reconciler.clone();
     tasks.spawn(async move {
-        while let Some(Decided { workload, sources, versions }) = decisions.next().await {
-            if noting.decisions().decided(workload.clone(), sources, &versions, Instant::now()) {
+        while let Some(decided) = decisions.next().await {
+            let workload = decided.workload.clone();
+            if noting.decisions().decided(decided, Instant::now()) {
                 let _ = feed.workloads.unbounded_send(workload);
             }
         }

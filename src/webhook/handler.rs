@@ -40,6 +40,8 @@ pub struct Decided {
     pub sources: Record,
     /// The resourceVersion of each source; `None` for one that does not exist.
     pub versions: BTreeMap<String, Option<String>>,
+    /// Whether it was the reconciler that asked.
+    pub is_refresh: bool,
 }
 
 /// The webhook's handler.
@@ -110,8 +112,14 @@ impl Handler {
             return;
         }
         let Question { namespace, request, .. } = question;
-        let (sources, versions) = (admitted.sources, admitted.versions);
-        (self.on_decided)(Decided { kind: request.kind, namespace, name: request.name, sources, versions });
+        (self.on_decided)(Decided {
+            kind: request.kind,
+            namespace,
+            is_refresh: request.is_refresh(),
+            name: request.name,
+            sources: admitted.sources,
+            versions: admitted.versions,
+        });
     }
 
     fn refuse(&self, uid: String, refusal: &Refusal, question: Question, took: Duration) -> Answer {

@@ -170,6 +170,7 @@ struct EncodedPatch {
 #[derive(Debug, Serialize)]
 struct Status {
     code: u16,
+    reason: &'static str,
     message: String,
 }
 
@@ -196,7 +197,7 @@ impl Answer {
     #[must_use]
     pub fn deny(uid: String, code: u16, message: String) -> Self {
         let mut answer = Self::new(uid, false);
-        answer.response.status = Some(Status { code, message });
+        answer.response.status = Some(Status { code, reason: reason(code), message });
         answer
     }
 
@@ -222,6 +223,18 @@ impl Answer {
     pub fn with_audit_annotation(mut self, key: &'static str, value: String) -> Self {
         self.response.audit_annotations.insert(key, value);
         self
+    }
+}
+
+/// The reason that Kubernetes has for an HTTP status code, which clients print and decide by.
+fn reason(code: u16) -> &'static str {
+    match code {
+        403 => "Forbidden",
+        409 => "Conflict",
+        422 => "Invalid",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "InternalError",
     }
 }
 

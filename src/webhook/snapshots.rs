@@ -104,33 +104,29 @@ impl Snapshots<'_> {
 
     /// `None` when a foreign object has the name.
     async fn make_as(&self, name: &str, pin: &Pin, claim: &Claim) -> Result<Option<Made>, Error> {
-        let mut found = self.known.get(name).cloned().flatten();
+        // Reading comes first. To create at a venture would save a read, but a quota charges even for a creation that
+        // ends in a conflict, and at its limit refuses it: then a snapshot that exists could not be used.
+        let mut found = self.read(name).await?;
         for _ in 0..ROUNDS {
-            // Creating comes first: for a new content, which is the usual case, it saves the read.
-            let existing = match found.take() {
-                Some(existing) => existing,
-                None => {
-                    let snapshot = pin.source.snapshot(name, Some(claim));
-                    match self.cluster.create_snapshot(self.namespace, &snapshot).await? {
-                        Write::Done(_) => return Ok(Some(Made::Created)),
-                        Write::Outdated => match self.cluster.configmap(self.namespace, name).await? {
-                            Some(existing) => existing,
-                            None => continue,
-                        },
-                    }
+            let Some(existing) = found else {
+                let snapshot = pin.source.snapshot(name, Some(claim));
+                if let Write::Done(_) = self.cluster.create_snapshot(self.namespace, &snapshot).await? {
+                    return Ok(Some(Made::Created));
                 }
+                found = self.cluster.configmap(self.namespace, name).await?;
+                continue;
             };
             if !snapshot::serves(&existing, &pin.source.name, &pin.source.hash) {
                 return Ok(None);
             }
-            let uid = existing.metadata.uid.clone().unwrap_or_default();
+            let uid = existing.metadata.uid.as_deref().unwrap_or_default();
             if claim::stands(&existing, claim) {
                 return Ok(Some(Made::Reused));
             }
-            match self.cluster.claim_snapshot(self.namespace, name, &uid, claim).await? {
-                Write::Done(()) => return Ok(Some(Made::Reused)),
-                Write::Outdated => {}
+            if self.cluster.claim_snapshot(self.namespace, name, uid, claim).await? == Write::Done(()) {
+                return Ok(Some(Made::Reused));
             }
+            found = self.cluster.configmap(self.namespace, name).await?;
         }
         Err(Error::Unsteady { name: name.to_owned() })
     }

@@ -59,19 +59,20 @@ async fn a_canary_keeps_the_stable_pods_on_the_old_configuration(world: &World) 
     // A process in a stable pod that watches its files has seen nothing all along.
     assert_eq!(shop.node()?.pod_logs(shop.name(), &stable[2]).await?, "watching\n");
 
-    abort(&canary).await?;
+    shop.argo_rollouts("abort web").await?;
+    canary.wait_status("aborted", |status| status["phase"] == "Degraded" && status["replicas"] == 3).await?;
     shop.wait_pods("web", 3).await?;
     assert_eq!(shop.values("web", "app-config").await?, counts(&[("old", 3)]));
 
     // The same once more, to the end.
     shop.apply([configmap("app-config", "new"), manifest.json()]).await?;
-    retry(&canary).await?;
+    shop.argo_rollouts("retry rollout web").await?;
     wait_paused_at(&canary, 1).await?;
-    promote(&canary).await?;
+    shop.argo_rollouts("promote web").await?;
     wait_paused_at(&canary, 3).await?;
     let values = shop.values("web", "app-config").await?;
     ensure!(values.contains_key("old") && values.contains_key("new"), "at 50 percent the pods have {values:?}");
-    promote(&canary).await?;
+    shop.argo_rollouts("promote web").await?;
     canary.wait_rolled_out().await?;
     shop.wait_pods("web", 3).await?;
     assert_eq!(shop.values("web", "app-config").await?, counts(&[("new", 3)]));
@@ -95,20 +96,4 @@ fn counts(values: &[(&str, usize)]) -> BTreeMap<String, usize> {
 async fn wait_paused_at(canary: &Workload<'_>, step: i64) -> Result<()> {
     let what = format!("paused at step {step}");
     canary.wait_status(&what, |status| status["phase"] == "Paused" && status["currentStepIndex"] == step).await
-}
-
-/// What `kubectl argo rollouts abort` sends.
-async fn abort(canary: &Workload<'_>) -> Result<()> {
-    canary.patch_status(&json!({"status": {"abort": true}})).await?;
-    canary.wait_status("aborted", |status| status["phase"] == "Degraded" && status["replicas"] == 3).await
-}
-
-/// What `kubectl argo rollouts retry rollout` sends.
-async fn retry(canary: &Workload<'_>) -> Result<()> {
-    canary.patch_status(&json!({"status": {"abort": false}})).await
-}
-
-/// What `kubectl argo rollouts promote` sends.
-async fn promote(canary: &Workload<'_>) -> Result<()> {
-    canary.patch_status(&json!({"status": {"pauseConditions": null}})).await
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use testcluster::{Cluster, wait_for};
 
-use crate::support::{Kind, SOON, Workload, World, configmap, deployment, manifest, tests};
+use crate::support::{Kind, SOON, Workload, World, configmap, deployment, manifest, shop::owner_names, tests};
 
 tests! {
     Shared a_source_that_appears_pins_the_workload,
@@ -31,11 +31,11 @@ async fn a_source_that_appears_pins_the_workload(world: &World) -> Result<()> {
         shop.apply([configmap(&source, "v1")]).await?;
         wait_value(&web, "v1").await?;
         assert_eq!(web.replica_sets().await?.len(), 2);
-        shop.wait_owned().await.or_else(|error| match web.kind {
-            // The first ReplicaSet names the source itself.
-            Kind::Deployment | Kind::Rollout if error.to_string().contains(&source) => Ok(()),
-            _ => Err(error),
-        })?;
+        wait_for("the snapshot to be owned", SOON, async || {
+            let snapshot = shop.configmap(&web.name().await?).await?;
+            Ok((owner_names(&snapshot).len() == 1).then_some(()))
+        })
+        .await?;
     }
     Ok(())
 }

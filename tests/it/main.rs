@@ -10,7 +10,9 @@ mod exit;
 mod following;
 mod foreign;
 mod fresh;
+mod generated_name;
 mod healing;
+mod helm;
 mod late_kinds;
 mod limits;
 mod matrix;
@@ -25,9 +27,11 @@ mod refusals;
 mod restarts;
 mod rollback;
 mod rolling_update;
+mod scale;
 mod serving;
 mod sharing;
 mod support;
+mod telling;
 mod untouched;
 
 use std::process::ExitCode;
@@ -41,7 +45,9 @@ fn main() -> ExitCode {
         following::TESTS,
         foreign::TESTS,
         fresh::TESTS,
+        generated_name::TESTS,
         healing::TESTS,
+        helm::TESTS,
         late_kinds::TESTS,
         limits::TESTS,
         matrix::TESTS,
@@ -56,8 +62,10 @@ fn main() -> ExitCode {
         restarts::TESTS,
         rollback::TESTS,
         rolling_update::TESTS,
+        scale::TESTS,
         serving::TESTS,
         sharing::TESTS,
+        telling::TESTS,
         untouched::TESTS,
     ])
 }

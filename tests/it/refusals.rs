@@ -16,6 +16,7 @@ use crate::support::{SOON, Shop, World, configmap, deployment, tests};
 
 tests! {
     Shared a_quota_refuses_the_workload_with_cause_and_cure,
+    Shared at_a_full_quota_a_workload_whose_snapshots_exist_is_admitted,
     Shared more_configmaps_than_allowed_are_refused,
     Shared a_terminating_namespace_is_not_held_up,
 }
@@ -45,6 +46,21 @@ async fn a_quota_refuses_the_workload_with_cause_and_cure(world: &World) -> Resu
     set_quota(&shop, present + 2).await?;
     shop.apply([web]).await?;
     assert_eq!(shop.deployment("web").names().await?.len(), 2);
+    Ok(())
+}
+
+async fn at_a_full_quota_a_workload_whose_snapshots_exist_is_admitted(world: &World) -> Result<()> {
+    let shop = world.shop("full").await?;
+    let web = |name: &str, image: &str| deployment(name).uses("app-config").image(image).json();
+    shop.apply([configmap("app-config", "v1"), web("one", "web:1")]).await?;
+    let present = wait_for("the root CA", SOON, async || {
+        let found = shop.api::<ConfigMap>().list(&ListParams::default()).await?.items.len();
+        Ok((found == 3).then_some(found))
+    })
+    .await?;
+    set_quota(&shop, present).await?;
+    shop.apply([web("one", "web:2"), web("two", "web:1")]).await?;
+    assert_eq!(shop.deployment("one").name().await?, shop.deployment("two").name().await?);
     Ok(())
 }
 

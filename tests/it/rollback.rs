@@ -1,19 +1,16 @@
 //! Going back, and what moves forward again.
 
-use anyhow::{Context, Result};
-use k8s_openapi::api::apps::v1::ReplicaSet;
+use anyhow::Result;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::support::{
-    Kind, Shop, Workload, World, configmap, deployment, manifest, rollout, tests, workload::revision,
-};
+use crate::support::{Kind, Shop, Workload, World, configmap, deployment, manifest, rollout, tests};
 
 tests! {
     Shared an_undo_keeps_the_old_configuration_until_somebody_moves_forward,
     Shared an_undo_to_a_revision_brings_back_its_configuration,
     Shared setting_an_image_and_restarting_take_the_newest,
-    Shared swapping_the_template_of_a_rollout_is_a_rollback,
+    Shared undoing_a_rollout_keeps_the_old_configuration,
     Shared a_rollout_in_mid_canary_has_no_second_revision,
     Shared a_snapshots_name_that_no_revision_has_is_refreshed,
 }
@@ -87,29 +84,25 @@ async fn setting_an_image_and_restarting_take_the_newest(world: &World) -> Resul
     Ok(())
 }
 
-/// What `kubectl argo rollouts undo` does: it puts the template of an old ReplicaSet into the Rollout.
-async fn swapping_the_template_of_a_rollout_is_a_rollback(world: &World) -> Result<()> {
-    let shop = world.shop("swap").await?;
+/// `kubectl argo rollouts undo` puts the template of an old ReplicaSet into the Rollout.
+async fn undoing_a_rollout_keeps_the_old_configuration(world: &World) -> Result<()> {
+    let shop = world.shop("argo-undo").await?;
     let web = shop.rollout("web");
     for value in ["v1", "v2"] {
         shop.apply([configmap("app-config", value), rollout("web").uses("app-config").json()]).await?;
         web.wait_rolled_out().await?;
     }
-    swap_to_oldest(&web).await?;
+    shop.argo_rollouts("undo web").await?;
+    web.wait_rolled_out().await?;
+    assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v1".into(), 2));
+    shop.wait_owned().await?;
+
+    shop.argo_rollouts("restart web").await?;
     web.wait_rolled_out().await?;
     assert_eq!(web.value().await?, "v1");
-    assert_eq!(web.replica_sets().await?.len(), 2);
-    shop.wait_owned().await
-}
-
-async fn swap_to_oldest(web: &Workload<'_>) -> Result<()> {
-    let oldest: ReplicaSet = web.replica_sets().await?.into_iter().min_by_key(revision).context("a ReplicaSet")?;
-    let mut template = serde_json::to_value(&oldest.spec)?["template"].clone();
-    if let Some(labels) = template["metadata"]["labels"].as_object_mut() {
-        labels.remove("rollouts-pod-template-hash");
-    }
-    let patch = json!([{"op": "replace", "path": "/spec/template", "value": template}]).to_string();
-    web.shop.kubectl(["patch", web.kind.plural(), &web.name, "--type=json", "--patch", &patch]).run().await?;
+    shop.argo_rollouts("set image web main=web:2").await?;
+    web.wait_rolled_out().await?;
+    assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v2".into(), 3));
     Ok(())
 }
 
@@ -118,10 +111,7 @@ async fn a_rollout_in_mid_canary_has_no_second_revision(world: &World) -> Result
     let shop = world.shop("mid-canary").await?;
     let web = shop.rollout("web");
     let manifest = rollout("web").uses("app-config").replicas(3).with(|object| {
-        object["spec"]["strategy"]["canary"]["steps"] = json!([{"setWeight": 20}, {"pause": {}}, {"setScale": 1}]);
-        if let Some(steps) = object["spec"]["strategy"]["canary"]["steps"].as_array_mut() {
-            steps.pop();
-        }
+        object["spec"]["strategy"]["canary"]["steps"] = json!([{"setWeight": 20}, {"pause": {}}]);
     });
     shop.apply([configmap("app-config", "v1"), manifest.json()]).await?;
     web.wait_rolled_out().await?;
@@ -131,11 +121,11 @@ async fn a_rollout_in_mid_canary_has_no_second_revision(world: &World) -> Result
 
     shop.apply([configmap("app-config", "v3")]).await?;
     touch(&shop, &web).await?;
-    web.patch_status(&json!({"status": {"abort": true}})).await?;
+    shop.argo_rollouts("abort web").await?;
     web.wait_status("aborted", |status| status["phase"] == "Degraded").await?;
-    web.patch_status(&json!({"status": {"abort": false}})).await?;
+    shop.argo_rollouts("retry rollout web").await?;
     web.wait_status("paused", |status| status["phase"] == "Paused").await?;
-    web.patch_status(&json!({"status": {"promoteFull": true}})).await?;
+    shop.argo_rollouts("promote web --full").await?;
     web.wait_rolled_out().await?;
     assert_eq!(web.template().await?, template);
     assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v2".into(), 2));

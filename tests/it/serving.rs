@@ -24,7 +24,7 @@ use crate::support::{
 tests! {
     Own a_wrong_command_line_is_refused_before_a_port_is_bound,
     Own sigterm_answers_what_is_in_flight_and_ends_well,
-    Own a_restart_of_the_api_server_is_got_over,
+    Own a_crash_of_the_api_server_is_got_over,
     Own what_was_admitted_just_before_a_crash_is_owned_after_it,
     Own a_missing_right_is_told_to_the_client,
 }
@@ -99,13 +99,14 @@ async fn sigterm_answers_what_is_in_flight_and_ends_well() -> Result<()> {
     Ok(())
 }
 
-async fn a_restart_of_the_api_server_is_got_over() -> Result<()> {
+async fn a_crash_of_the_api_server_is_got_over() -> Result<()> {
     let world = World::start(Cluster::builder()).await?;
     let shop = world.shop("restart").await?;
     shop.apply([configmap("app-config", "v1"), web().json()]).await?;
     shop.wait_owned().await?;
 
-    world.cluster.restart(Component::ApiServer).await?;
+    world.cluster.kill(Component::ApiServer)?;
+    world.cluster.start_component(Component::ApiServer).await?;
     wait_for("a new configuration to be pinned", SOON, async || {
         shop.apply([configmap("app-config", "v2"), web().json()]).await?;
         Ok((shop.deployment("web").value().await? == "v2").then_some(()))

@@ -49,12 +49,10 @@ pub struct Metrics {
     owner_delay: Histogram,
     orphans_deleted: Counter,
     snapshots_healed: Counter,
-    snapshots_missing: Gauge,
     refreshes: Family<ByCause, Counter>,
     refreshes_delayed: Gauge,
     unpinned_workloads: Gauge,
     watch_errors: Family<ByWatch, Counter>,
-    leader: Gauge,
     certificate_expiry: Gauge<f64, AtomicU64>,
     certificate_reload_failures: Counter,
 }
@@ -88,12 +86,10 @@ impl Metrics {
             owner_delay: Histogram::new(OWNER_BUCKETS),
             orphans_deleted: Counter::default(),
             snapshots_healed: Counter::default(),
-            snapshots_missing: Gauge::default(),
             refreshes: Family::default(),
             refreshes_delayed: Gauge::default(),
             unpinned_workloads: Gauge::default(),
             watch_errors: Family::default(),
-            leader: Gauge::default(),
             certificate_expiry: Gauge::default(),
             certificate_reload_failures: Counter::default(),
         };
@@ -153,11 +149,6 @@ impl Metrics {
         self.snapshots_healed.inc();
     }
 
-    /// How many snapshots are named, gone, and beyond repair.
-    pub fn set_missing(&self, count: usize) {
-        self.snapshots_missing.set(signed(count));
-    }
-
     /// The reconciler asked for a refresh.
     pub fn refreshed(&self, cause: RefreshCause) {
         self.refreshes.get_or_create(&ByCause { cause }).inc();
@@ -176,11 +167,6 @@ impl Metrics {
     /// A watch failed and will be tried again. `watch` names what is watched.
     pub fn watch_failed(&self, watch: &'static str) {
         self.watch_errors.get_or_create(&ByWatch { watch }).inc();
-    }
-
-    /// Whether this replica reconciles.
-    pub fn set_leader(&self, leader: bool) {
-        self.leader.set(i64::from(leader));
     }
 
     /// When the certificate that is served expires.

@@ -57,11 +57,6 @@ impl Metrics {
             self.orphans_deleted.clone(),
         );
         registry.register("snapshots_healed", "Snapshots that were gone and made again", self.snapshots_healed.clone());
-        registry.register(
-            "snapshots_missing",
-            "Snapshots that are named, are gone, and cannot be made again",
-            self.snapshots_missing.clone(),
-        );
         registry.register("refreshes", "Refreshes that the reconciler asked for, by cause", self.refreshes.clone());
         registry.register(
             "refreshes_delayed",
@@ -74,7 +69,6 @@ impl Metrics {
             self.unpinned_workloads.clone(),
         );
         registry.register("watch_errors", "Errors of watches, by watch", self.watch_errors.clone());
-        registry.register("leader", "1 in the replica that reconciles", self.leader.clone());
     }
 
     /// A counter that appears with its first event cannot be alerted on: its increase from nothing is not seen.

@@ -63,7 +63,8 @@ impl Confpin {
             .args(["--pdeathsig", "KILL", "--"])
             .arg(program)
             .args(arguments)
-            .env("NO_COLOR", "1")
+            // No endpoints have to follow its readiness at the end.
+            .env("CONFPIN_DRAIN", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log)?)

@@ -93,8 +93,8 @@ async fn start_cluster() -> Result<Cluster> {
     let Some(reason) = error.downcast_ref::<Unavailable>() else { return Err(error) };
     say(&format!(
         "This machine cannot run containers for the demo ({reason}).\n\
-         The control plane is real all the same. The pods are simulated: what they would read is shown by the\n\
-         ConfigMap that they name, and no environment or file can be read."
+         The control plane is real all the same. The pods are simulated: what they would read is told by the\n\
+         ConfigMap that they name, and they have no environment and no file to look at."
     ));
     Cluster::builder().rollouts().fake_node().start().await
 }

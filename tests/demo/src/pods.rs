@@ -71,7 +71,11 @@ pub async fn show(
         if seen.iter().any(|it| it != colour && it != SIMULATED) {
             wrong.push(format!("{} should read {colour} everywhere, and reads {seen:?}", pod.name));
         }
-        rows.push([pod.name.clone(), revision.to_owned(), pod.configmap.clone(), environment, file]);
+        let configmap = match environment.as_str() {
+            SIMULATED => format!("{}, which is {}", pod.configmap, seen[0]),
+            _ => pod.configmap.clone(),
+        };
+        rows.push([pod.name.clone(), revision.to_owned(), configmap, environment, file]);
     }
     rows.sort_by(|one, other| one[1..3].cmp(&other[1..3]));
     output::table(["POD", "REVISION", "NAMES THE CONFIGMAP", "ENVIRONMENT", "FILE"], &rows);

@@ -69,7 +69,7 @@ impl Story<'_> {
         let stable = self.stable_hash().await?;
         let victim = before.iter().find(|pod| pod.hash == stable).context("there is no stable pod")?;
         self.terminal.run(&format!("kubectl delete pod {}", victim.name)).await?;
-        let pods = self.canary_pods().await?;
+        let pods = self.pods("shop", before.len()).await?;
         let is_new = |pod: &&Pod| before.iter().all(|old| old.name != pod.name);
         let new = pods.iter().find(is_new).context("no pod took its place")?;
         ensure!(new.hash == stable, "{} took its place, and is not of the stable revision", new.name);

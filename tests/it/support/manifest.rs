@@ -56,7 +56,9 @@ pub struct Manifest(Value);
 
 impl Manifest {
     fn new(kind: Kind, name: &str) -> Self {
-        let container = json!({"name": "main", "image": "shop.example/web:1"});
+        // The controller of Rollouts writes `resources: {}` where it is missing, and every application of the manifest
+        // would take it away again, with or without confpin.
+        let container = json!({"name": "main", "image": "shop.example/web:1", "resources": {}});
         Self(json!({
             "apiVersion": kind.api_version(),
             "kind": format!("{kind:?}"),

@@ -1,6 +1,7 @@
 //! The plumbing: one cluster and one confpin for all tests, a namespace for each, and words to say what a test is about.
 
 pub mod audit;
+pub mod clients;
 pub mod configmaps;
 pub mod confpin;
 pub mod events;

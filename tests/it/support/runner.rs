@@ -80,7 +80,7 @@ pub fn run(modules: &[&[Case]]) -> ExitCode {
 
 fn trial(case: Case, common: std::sync::Arc<Common>) -> Trial {
     Trial::ignorable_test(title(case.name), move || {
-        common.run(case).map_err(|error| Failed::from(format!("{error:?}")))
+        common.run(case).map_err(|error| Failed::from(format!("{error:#}")))
     })
 }
 

@@ -121,12 +121,6 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    /// A merge patch of its status.
-    pub async fn patch_status(&self, patch: &Value) -> Result<()> {
-        self.api().patch_status(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        Ok(())
-    }
-
     /// Waits until its controller has seen it and its status is as wanted.
     pub async fn wait_status(&self, what: &str, mut is: impl FnMut(&Value) -> bool) -> Result<()> {
         wait_for(&format!("{self} to be {what}"), SOON, async || {
