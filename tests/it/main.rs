@@ -6,22 +6,30 @@
 mod canary;
 mod collection;
 mod content;
+mod exit;
 mod following;
 mod foreign;
 mod fresh;
+mod generated_name;
+mod healing;
 mod helm;
 mod late_kinds;
+mod limits;
 mod matrix;
 mod opt_out;
+mod orphans;
 mod ownership;
+mod paused;
 mod race;
 mod reapply;
 mod references;
 mod refusals;
+mod restarts;
 mod rollback;
 mod rolling_update;
 mod scale;
 mod serving;
+mod sharing;
 mod support;
 mod telling;
 mod untouched;
@@ -29,27 +37,34 @@ mod untouched;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Those that wait long come first, so that others run meanwhile.
     support::runner::run(&[
-        race::TESTS,
-        following::TESTS,
         canary::TESTS,
-        rolling_update::TESTS,
-        serving::TESTS,
-        late_kinds::TESTS,
         collection::TESTS,
-        matrix::TESTS,
-        helm::TESTS,
-        fresh::TESTS,
-        scale::TESTS,
         content::TESTS,
+        exit::TESTS,
+        following::TESTS,
         foreign::TESTS,
+        fresh::TESTS,
+        generated_name::TESTS,
+        healing::TESTS,
+        helm::TESTS,
+        late_kinds::TESTS,
+        limits::TESTS,
+        matrix::TESTS,
         opt_out::TESTS,
+        orphans::TESTS,
         ownership::TESTS,
+        paused::TESTS,
+        race::TESTS,
         reapply::TESTS,
         references::TESTS,
         refusals::TESTS,
+        restarts::TESTS,
         rollback::TESTS,
+        rolling_update::TESTS,
+        scale::TESTS,
+        serving::TESTS,
+        sharing::TESTS,
         telling::TESTS,
         untouched::TESTS,
     ])

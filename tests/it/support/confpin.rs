@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, OpenOptions},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, ExitStatus, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -29,6 +29,8 @@ pub struct Confpin {
     log: PathBuf,
     port: u16,
     admin_port: u16,
+    /// Where its certificate comes from.
+    certificate: Vec<String>,
     arguments: Vec<String>,
     child: Mutex<Option<Child>>,
 }
@@ -36,10 +38,12 @@ pub struct Confpin {
 impl Confpin {
     /// One that does not run yet. `arguments` are added to its command line.
     pub fn new(cluster: &Cluster, arguments: &[&str]) -> Result<Self> {
+        let port = free_port()?;
         Ok(Self {
             kubeconfig: cluster.kubeconfig().to_owned(),
             log: cluster.folder().join("confpin.log"),
-            port: free_port()?,
+            port,
+            certificate: vec![format!("--webhook-url=https://127.0.0.1:{port}")],
             admin_port: free_port()?,
             arguments: arguments.iter().map(ToString::to_string).collect(),
             child: Mutex::default(),
@@ -52,13 +56,20 @@ impl Confpin {
         self
     }
 
+    /// The same, with a certificate from files: it does not register itself.
+    pub fn with_certificate(mut self, cert: &Path, key: &Path, log: &str) -> Self {
+        self.certificate = vec![format!("--tls-cert={}", cert.display()), format!("--tls-key={}", key.display())];
+        self.log.set_file_name(log);
+        self
+    }
+
     /// Starts it without waiting until it is ready.
     pub fn launch(&self) -> Result<()> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = process::command(PROGRAM);
         command
             .arg("serve")
-            .arg(format!("--webhook-url=https://127.0.0.1:{}", self.port))
+            .args(&self.certificate)
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
             .arg(format!("--listen=127.0.0.1:{}", self.port))
             .arg(format!("--admin-listen=127.0.0.1:{}", self.admin_port))

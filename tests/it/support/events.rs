@@ -1,0 +1,25 @@
+//! The Events that people see on their workloads.
+
+use anyhow::{Result, bail};
+use k8s_openapi::api::core::v1::Event;
+use kube::api::ListParams;
+use testcluster::wait_for;
+
+use super::{SOON, Workload};
+
+impl Workload<'_> {
+    /// Waits for an Event of this reason on it whose text has `part`.
+    pub async fn wait_event(&self, reason: &str, part: &str) -> Result<Event> {
+        wait_for(&format!("the Event {reason} on {self}"), SOON, async || {
+            let mut events = self.shop.api::<Event>().list(&ListParams::default()).await?.items;
+            events.retain(|event| event.involved_object.name.as_ref() == Some(&self.name));
+            let told: Vec<_> = events.iter().map(|event| (event.reason.clone(), event.message.clone())).collect();
+            let mut wanted = events.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+            match wanted.find(|event| event.message.as_ref().is_some_and(|text| text.contains(part))) {
+                Some(event) => Ok(Some(event)),
+                None => bail!("the Events on it are {told:?}"),
+            }
+        })
+        .await
+    }
+}
