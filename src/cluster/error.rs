@@ -59,10 +59,13 @@ impl Error {
         self.code() == Some(404)
     }
 
-    /// Whether the object exists already, or is another one than expected (409).
+    /// Whether the object exists already, has changed (409), or is another one of that name: a patch that carries the UID
+    /// of one that was replaced is held for an attempt to change the UID (422).
     #[must_use]
     pub fn is_conflict(&self) -> bool {
-        self.code() == Some(409)
+        let Self::Refused { status, .. } = self else { return false };
+        let mut causes = status.details.iter().flat_map(|details| &details.causes);
+        status.code == 409 || (status.code == 422 && causes.any(|cause| cause.field == "metadata.uid"))
     }
 
     /// Whether the namespace is being deleted, so that nothing can be created in it.
@@ -135,6 +138,17 @@ mod tests {
         {
             assert_eq!(refused(code, "").is_transient(), transient, "{code}");
         }
+    }
+
+    #[test]
+    fn another_object_of_the_name_is_a_conflict() {
+        let refused = |field: &str| {
+            let details = serde_json::json!({"causes": [{"field": field}]});
+            let status = serde_json::json!({"code": 422, "details": details});
+            Error::new("claim x", kube::Error::Api(serde_json::from_value(status).expect("a status")))
+        };
+        assert!(refused("metadata.uid").is_conflict());
+        assert!(!refused("data").is_conflict());
     }
 
     #[test]
