@@ -34,12 +34,11 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The key and text of the annotation that holds this claim. One workload has one key: a later claim of it
-    /// replaces the earlier one.
+    /// The key and text of the annotation that holds this claim.
     #[must_use]
     pub fn annotation(&self) -> (String, String) {
         // Serialising five plain fields cannot fail.
-        (key(&self.kind, &self.name), serde_json::to_string(self).unwrap_or_default())
+        (key(self), serde_json::to_string(self).unwrap_or_default())
     }
 
     /// The merge patch that makes this claim on the snapshot with `uid`, un-owning it. Without a resourceVersion, so
@@ -51,13 +50,20 @@ impl Claim {
     }
 }
 
-/// The key of the claim annotation of the workload `kind`/`name`: a workload's name can be longer than an
-/// annotation key.
+/// How many claims of one workload a snapshot can hold: more than it has requests under way at a time, and few enough
+/// for the annotations of a snapshot that many workloads share.
+const SLOTS: i64 = 8;
+
+/// The key of a claim's annotation. A workload's name can be longer than an annotation key, so it is hashed.
+///
+/// Claims of several generations have keys of their own: a slow request that is going to fail, as it began from an old
+/// generation, must not replace the claim of one that was stored meanwhile.
 #[must_use]
-pub fn key(kind: &str, name: &str) -> String {
-    let digest = Sha256::digest(format!("{kind}/{name}"));
+pub fn key(claim: &Claim) -> String {
+    let uid = claim.uid.as_deref().unwrap_or_default();
+    let digest = Sha256::digest(format!("{}/{}/{uid}", claim.kind, claim.name));
     let digits: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}{digits}", meta::CLAIM_PREFIX)
+    format!("{}{digits}-{}", meta::CLAIM_PREFIX, claim.generation.rem_euclid(SLOTS))
 }
 
 /// The claims on a snapshot, by annotation key. `None` for one that cannot be read: somebody edited it.
@@ -76,7 +82,7 @@ pub fn claims(metadata: &ObjectMeta) -> BTreeMap<String, Option<Claim>> {
 pub fn stands(snapshot: &ConfigMap, claim: &Claim) -> bool {
     let metadata = &snapshot.metadata;
     let unowned = metadata.owner_references.as_ref().is_none_or(Vec::is_empty);
-    let held = claims(metadata).remove(&key(&claim.kind, &claim.name)).flatten();
+    let held = claims(metadata).remove(&key(claim)).flatten();
     unowned
         && held.is_some_and(|held| {
             held.uid == claim.uid && held.generation == claim.generation && claim.at.duration_since(held.at) < FRESH
@@ -108,7 +114,7 @@ mod tests {
 
     #[test]
     fn an_edited_claim_is_still_seen() {
-        let key = key("Deployment.apps", "web");
+        let key = key(&claim());
         let metadata = ObjectMeta {
             annotations: Some(BTreeMap::from([(key.clone(), "x".into()), ("other".into(), "y".into())])),
             ..<_>::default()
@@ -117,11 +123,22 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_a_valid_annotation_key_and_one_for_each_workload() {
-        let of = |name: &str| key("Deployment.apps", name);
-        assert_eq!(of(&"a".repeat(253)).len(), meta::CLAIM_PREFIX.len() + 16);
-        assert_ne!(of("a"), of("b"));
-        assert_ne!(of("a"), key("Rollout.argoproj.io", "a"));
+    fn the_key_is_a_valid_annotation_key_and_one_for_each_workload_and_generation() {
+        let keys = [
+            claim(),
+            Claim { name: "a".repeat(253), ..claim() },
+            Claim { kind: "Rollout.argoproj.io".into(), ..claim() },
+            Claim { uid: None, ..claim() },
+            Claim { uid: Some("other".into()), ..claim() },
+            Claim { generation: 5, ..claim() },
+        ]
+        .map(|claim| key(&claim));
+        let distinct: std::collections::BTreeSet<_> = keys.iter().collect();
+        assert_eq!(distinct.len(), keys.len());
+        assert!(keys.iter().all(|key| key.len() == meta::CLAIM_PREFIX.len() + 18));
+        let many: std::collections::BTreeSet<_> =
+            (0..100).map(|generation| key(&Claim { generation, ..claim() })).collect();
+        assert_eq!(many.len(), 8, "however often it changes");
     }
 
     #[test]
