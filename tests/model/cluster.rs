@@ -3,7 +3,7 @@
 
 use crate::model::{Action, Lifetimes, is_in_webhook};
 use crate::real;
-use crate::state::{Admission, Collecting, Holder, Phase, Snapshot, State, Workload, named_by};
+use crate::state::{Admission, Claim, Collecting, Holder, Phase, Snapshot, State, Workload, named_by};
 
 /// What can happen.
 pub fn actions(state: &State, actions: &mut Vec<Action>) {
@@ -38,8 +38,7 @@ pub fn actions(state: &State, actions: &mut Vec<Action>) {
 /// A claim expires once its request is through for certain. The grace period is over when no cache is behind by that
 /// much, neither the reconciler's nor the Deployment controller's.
 fn time_may_pass(state: &State) -> bool {
-    let ages =
-        || state.snapshots.iter().flatten().flat_map(|snapshot| &snapshot.claims).flatten().map(|claim| claim.age);
+    let ages = || state.snapshots.iter().flatten().flat_map(|snapshot| &snapshot.claims).map(|(_, claim)| claim.age);
     let caught_up = || {
         let seen = |(known, stored): (&Option<Workload>, &Option<Workload>)| *known == as_controller_sees(*stored);
         state.controller.iter().zip(&state.workloads).all(seen)
@@ -107,8 +106,10 @@ pub fn act(model: &Lifetimes, state: &mut State, action: Action) -> bool {
             take(state, admission);
         }
         Action::TimePasses => {
-            let claims = state.snapshots.iter_mut().flatten().flat_map(|snapshot| &mut snapshot.claims);
-            claims.flatten().for_each(|claim| claim.age = (claim.age + 1).min(2));
+            for snapshot in state.snapshots.iter_mut().flatten() {
+                let claims = std::mem::take(&mut snapshot.claims).into_iter();
+                snapshot.claims = claims.map(|(of, it)| (of, Claim { age: (it.age + 1).min(2), ..it })).collect();
+            }
             // Their ages matter where one may follow another of its name.
             if model.left.removals > 0 {
                 let workloads = state.workloads.iter_mut().chain(&mut state.index_workloads);

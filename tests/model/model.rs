@@ -185,7 +185,7 @@ impl Lifetimes {
             let mut owners = snapshot.owners.clone();
             owners.sort_unstable();
             let naming: Vec<_> = state.holders.iter().filter(|holder| holder.names(content)).copied().collect();
-            state.is_named(content) && (naming.is_empty() || (owners == naming && snapshot.claims == [None; WORKLOADS]))
+            state.is_named(content) && (naming.is_empty() || (owners == naming && snapshot.claims.is_empty()))
         })
     }
 }

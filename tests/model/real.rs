@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
-use crate::state::{Claim, Holder, Snapshot, WORKLOADS, Workload, named_by};
+use crate::state::{Claim, Holder, Snapshot, Workload, named_by};
 
 /// The seconds for each time that time has passed: past the expiry of claims, then past the grace period, ...
 const AGO: [i64; 4] = [0, 200, 800, 2000];
@@ -114,7 +114,8 @@ pub fn stands(snapshot: &Snapshot, workload: u8, claim: Claim) -> bool {
 
 /// [`ownership::is_settled`].
 pub fn is_settled(name: u8, claim: Claim, workload: Option<Workload>) -> bool {
-    thread_local!(static KNOWN: RefCell<HashMap<(u8, Claim, Option<Workload>), bool>> = RefCell::default());
+    type Asked = (u8, Claim, Option<Workload>);
+    thread_local!(static KNOWN: RefCell<HashMap<Asked, bool>> = RefCell::default());
     remembered(&KNOWN, (name, claim, workload), |_| {
         let workload = workload.map(|workload| real_workload(name.into(), &workload));
         ownership::is_settled(&real_claim(name, claim), workload.as_ref(), time(0))
@@ -226,7 +227,7 @@ fn modelled_claim(claim: &claim::Claim) -> (u8, Claim) {
 }
 
 fn metadata(snapshot: &Snapshot) -> ObjectMeta {
-    let claims = snapshot.claims.iter().zip(0..).filter_map(|(claim, workload)| Some(real_claim(workload, (*claim)?)));
+    let claims = snapshot.claims.iter().map(|(workload, claim)| real_claim(*workload, *claim));
     ObjectMeta {
         uid: Some("snapshot".into()),
         resource_version: Some("7".into()),
@@ -237,11 +238,8 @@ fn metadata(snapshot: &Snapshot) -> ObjectMeta {
 }
 
 fn modelled(metadata: &ObjectMeta) -> Snapshot {
-    let mut claims = [None; WORKLOADS];
-    for claim in claim::claims(metadata).values().flatten() {
-        let (workload, claim) = modelled_claim(claim);
-        claims[usize::from(workload)] = Some(claim);
-    }
+    let claims = claim::claims(metadata);
+    let claims = claims.values().flatten().map(modelled_claim).collect();
     Snapshot { owners: metadata.owner_references.iter().flatten().map(modelled_holder).collect(), claims }
 }
 

@@ -74,10 +74,7 @@ fn verdict(model: &Lifetimes, state: &State, content: usize) -> Option<Turn> {
         Verdict::Own => turn(false, Vec::new()),
         Verdict::Check(claims) => turn(false, claims),
         Verdict::Unused if !real::is_past_grace(snapshot) => return None,
-        Verdict::Unused => {
-            let claims = snapshot.claims.iter().zip(0..).filter_map(|(claim, workload)| Some((workload, (*claim)?)));
-            turn(true, claims.collect())
-        }
+        Verdict::Unused => turn(true, snapshot.claims.iter().copied().collect()),
     };
     let claims = if model.protocol.checks { turn.claims } else { Vec::new() };
     Some(started(Turn { claims, ..turn }))

@@ -1,5 +1,7 @@
 //! The state of the model: a few numbers for each object, so that millions of states fit in memory.
 
+use std::collections::BTreeSet;
+
 /// How many workloads there are at most.
 pub const WORKLOADS: usize = 2;
 /// How many contents the source can have, and so how many snapshots there are.
@@ -62,8 +64,8 @@ pub struct Claim {
 pub struct Snapshot {
     /// Its owner references, in order.
     pub owners: Vec<Holder>,
-    /// The claims on it, by workload.
-    pub claims: [Option<Claim>; WORKLOADS],
+    /// The claims on it, with their workloads.
+    pub claims: BTreeSet<(u8, Claim)>,
 }
 
 /// How far an admission has come.
@@ -213,8 +215,8 @@ impl State {
         let mut used: Vec<u8> = self.every_holder().filter(is_of).map(|holder| holder.controller).collect();
         let views = [&self.workloads, &self.controller, &self.index_workloads];
         used.extend(views.iter().filter_map(|view| view[workload]).map(|known| known.uid));
-        let claims = self.snapshots.iter().flatten().filter_map(|snapshot| snapshot.claims[workload]);
-        used.extend(claims.filter_map(|claim| claim.uid));
+        let claims = self.snapshots.iter().flatten().flat_map(|snapshot| &snapshot.claims);
+        used.extend(claims.filter(|(of, _)| usize::from(*of) == workload).filter_map(|(_, claim)| claim.uid));
         let turns = self.turns.iter().chain(&self.late).flatten().flat_map(|turn| &turn.claims);
         used.extend(turns.filter(|(of, _)| usize::from(*of) == workload).filter_map(|(_, claim)| claim.uid));
         let asked = self.admissions.iter().filter(|admission| usize::from(admission.workload) == workload);
