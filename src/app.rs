@@ -19,8 +19,7 @@ use crate::observe::metrics::Metrics;
 use crate::observe::shutdown::Signals;
 use crate::pin::exempt::Exemptions;
 use crate::pin::webhook_configuration::{self, FailurePolicy, PATH, client_by_url};
-use crate::reconcile::index::Key;
-use crate::reconcile::work::{self, Decided};
+use crate::reconcile::work;
 use crate::reconcile::{Reconciler, Settings};
 use crate::tls;
 use crate::tls::rotation::Keeper;
@@ -82,14 +81,8 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
             metrics: metrics.clone(),
             events: Events::new(&cluster),
             on_decided: Box::new(move |decided| {
-                let workload = (decided.kind, Key::new(&decided.namespace, &decided.name));
-                // The other end goes only with the program.
-                let _ = decide.unbounded_send(Decided {
-                    workload,
-                    sources: decided.sources,
-                    versions: decided.versions,
-                    is_refresh: decided.is_refresh,
-                });
+                // The other end goes only with the program, or at once where nothing is reconciled.
+                let _ = decide.unbounded_send(decided);
             }),
         }),
         limits: config.limits,

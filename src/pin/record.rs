@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::pin::content::ContentHash;
+use crate::pin::kinds::WorkloadKind;
 
 /// Content hash by source name; `None` for a source that did not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,6 +37,23 @@ impl Record {
             self.0.iter().map(|(source, hash)| (source.clone(), hash.map(|hash| hash.to_string()).into())).collect();
         serde_json::Value::Object(entries).to_string()
     }
+}
+
+/// A workload was decided, though it may yet be refused after us.
+#[derive(Debug, Clone)]
+pub struct Decided {
+    /// Its kind.
+    pub kind: &'static WorkloadKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What each source contained.
+    pub sources: Record,
+    /// The resourceVersion of each source; `None` for one that does not exist.
+    pub versions: BTreeMap<String, Option<String>>,
+    /// Whether it was the reconciler that asked.
+    pub is_refresh: bool,
 }
 
 #[cfg(test)]

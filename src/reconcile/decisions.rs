@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::pin::record::Record;
+use crate::pin::record::{Decided, Record};
 use crate::reconcile::index::{Key, WorkloadKey};
-use crate::reconcile::work::Decided;
 
 /// What was decided of late, and which sources changed of late.
 #[derive(Debug)]
@@ -34,7 +33,8 @@ impl Decisions {
             return false;
         }
         self.forget_old(now);
-        let Decided { workload, sources, versions, is_refresh } = decided;
+        let Decided { kind, namespace, name, sources, versions, is_refresh } = decided;
+        let workload = (kind, Key::new(&namespace, &name));
         let is_newer = |(source, version): (&String, &Option<String>)| {
             let changed = self.changed.get(&Key::new(&workload.1.namespace, source));
             changed.is_some_and(|(_, changed)| number(changed) > version.as_deref().map_or(0, number))
@@ -93,7 +93,8 @@ mod tests {
 
     fn decided(version: &str) -> Decided {
         let versions = BTreeMap::from([("app".to_owned(), Some(version.to_owned()))]);
-        Decided { workload: workload(), sources: record(), versions, is_refresh: false }
+        let (kind, Key { namespace, name }) = workload();
+        Decided { kind, namespace, name, sources: record(), versions, is_refresh: false }
     }
 
     #[test]

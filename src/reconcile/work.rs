@@ -1,7 +1,6 @@
 //! Runs the reconciler: starts the watches, and works off the queues that they fill.
 
 use std::convert::Infallible;
-use std::future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::Error;
 use crate::observe::health::Condition;
 use crate::pin::kinds::WORKLOADS;
-use crate::pin::record::Record;
-use crate::reconcile::index::{Key, WorkloadKey};
+use crate::pin::record::Decided;
+use crate::reconcile::index::Key;
 use crate::reconcile::watches::Feed;
 use crate::reconcile::{Reconciler, Snapshot, owners, refresh};
 
@@ -25,19 +24,6 @@ const CONCURRENCY: u16 = 16;
 
 /// How long before a snapshot whose turn failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
-
-/// A decision of the webhook's, for the reconciler to remember.
-#[derive(Debug, Clone)]
-pub struct Decided {
-    /// The workload.
-    pub workload: WorkloadKey,
-    /// What each source contained.
-    pub sources: Record,
-    /// The resourceVersion of each source.
-    pub versions: std::collections::BTreeMap<String, Option<String>>,
-    /// Whether it was the reconciler that asked.
-    pub is_refresh: bool,
-}
 
 /// Reconciles until `stop`. `synced` is met once everything has been listed; `decisions` are the webhook's.
 pub async fn run(
@@ -64,7 +50,7 @@ pub async fn run(
     let noting = reconciler.clone();
     tasks.spawn(async move {
         while let Some(decided) = decisions.next().await {
-            let workload = decided.workload.clone();
+            let workload = (decided.kind, Key::new(&decided.namespace, &decided.name));
             if noting.decisions().decided(decided, Instant::now()) {
                 let _ = feed.workloads.unbounded_send(workload);
             }
@@ -113,10 +99,7 @@ async fn reconcile_snapshots(
                     tracing::warn!(%error, "a missing snapshot was not looked after");
                 }
             }
-            Err(error) => {
-                tracing::warn!(%error, "a snapshot was not brought up to date, trying again");
-                future::ready(()).await;
-            }
+            Err(error) => tracing::warn!(%error, "a snapshot was not brought up to date, trying again"),
         })
         .await;
 }

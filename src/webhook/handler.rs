@@ -1,7 +1,6 @@
 //! Answers admission reviews: the shell around [`Admission`] that knows deadlines, metrics and what to do when a
 //! workload cannot be pinned.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json;
@@ -17,32 +16,14 @@ use crate::config::OnError;
 use crate::observe::labels::{self, DenyReason, SnapshotUse};
 use crate::observe::metrics::Metrics;
 use crate::pin::decision::Outcome;
-use crate::pin::kinds::WorkloadKind;
 use crate::pin::notice::{Notice, Reason};
-use crate::pin::record::Record;
+use crate::pin::record::Decided;
 use crate::pin::warning::Warning;
 use crate::webhook::admission::{Admission, Admitted};
 use crate::webhook::refusal::Refusal;
 use crate::webhook::review::{Answer, Question, Review};
 use crate::webhook::server;
 use crate::webhook::snapshots::Made;
-
-/// A workload was decided, though it may yet be refused after us.
-#[derive(Debug)]
-pub struct Decided {
-    /// Its kind.
-    pub kind: &'static WorkloadKind,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// What each source contained.
-    pub sources: Record,
-    /// The resourceVersion of each source; `None` for one that does not exist.
-    pub versions: BTreeMap<String, Option<String>>,
-    /// Whether it was the reconciler that asked.
-    pub is_refresh: bool,
-}
 
 /// The webhook's handler.
 pub struct Handler {

@@ -159,7 +159,7 @@ impl Metrics {
         self.refreshes_delayed.set(signed(count));
     }
 
-    /// How many workloads of labelled namespaces still name a source.
+    /// How many workloads of labelled namespaces have never been decided.
     pub fn set_unpinned(&self, count: usize) {
         self.unpinned_workloads.set(signed(count));
     }

@@ -65,7 +65,7 @@ impl Metrics {
         );
         registry.register(
             "unpinned_workloads",
-            "Workloads in labelled namespaces that still name a source",
+            "Workloads in labelled namespaces that have never been decided",
             self.unpinned_workloads.clone(),
         );
         registry.register("watch_errors", "Errors of watches, by watch", self.watch_errors.clone());
