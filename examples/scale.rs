@@ -31,7 +31,7 @@ async fn main() -> Result<()> {
         numbers = vec![1_000, 10_000, 50_000];
     }
     // Without the ReplicaSet controller: the sets stay as they are, and the machine's time is confpin's.
-    let flags = ["--controllers=deployment-controller,namespace-controller"];
+    let flags = ["--controllers=deployment-controller,namespace-controller,serviceaccount-controller"];
     let cluster = Cluster::builder().controller_manager_flags(flags).start().await?;
     let client = cluster.client();
     let confpin = Confpin::new(&cluster)?;
