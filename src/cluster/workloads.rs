@@ -48,12 +48,10 @@ impl Cluster {
     /// # Errors
     /// When the API server refuses or cannot be asked.
     pub async fn holders(&self, namespace: &str, selector: Option<&LabelSelector>) -> Result<Vec<Holder>, Error> {
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, &replica_sets());
         // A selector that cannot be read selects nothing that we could rely on: list all.
         let selector = selector.and_then(|selector| Selector::try_from(selector.clone()).ok());
         let params = selector.map_or_else(ListParams::default, |selector| ListParams::default().labels_from(&selector));
-        let list = retry::transient("list ReplicaSets", || api.list(&params)).await?;
-        Ok(list.items.iter().map(Holder::new).collect())
+        Ok(self.list(namespace, &replica_sets(), &params).await?.iter().map(Holder::new).collect())
     }
 
     /// Whether any workload, ReplicaSet or pod of a namespace names a ConfigMap, by live reads.
@@ -61,30 +59,35 @@ impl Cluster {
     /// # Errors
     /// When the API server refuses or cannot be asked.
     pub async fn names_configmap(&self, namespace: &str, name: &str) -> Result<bool, Error> {
+        let all = ListParams::default();
         for kind in WORKLOADS {
             // A cluster without the kind has no such workload.
-            let list = self.list(namespace, &api_resource(kind)).await.or_else(|error| match error.is_not_found() {
-                true => Ok(Vec::new()),
-                false => Err(error),
-            })?;
+            let list =
+                self.list(namespace, &api_resource(kind), &all).await.or_else(|error| match error.is_not_found() {
+                    true => Ok(Vec::new()),
+                    false => Err(error),
+                })?;
             if list.iter().any(|object| WorkloadState::new(kind, object).configmaps.contains(name)) {
                 return Ok(true);
             }
         }
-        let holders = self.list(namespace, &replica_sets()).await?;
-        if holders.iter().any(|object| Holder::new(object).configmaps.contains(name)) {
+        if self.holders(namespace, None).await?.iter().any(|holder| holder.configmaps.contains(name)) {
             return Ok(true);
         }
         // A pod is its own template. Pods outlive their ReplicaSet after `kubectl delete --cascade=orphan`.
-        let pods = self.list(namespace, &ApiResource::erase::<Pod>(&())).await?;
+        let pods = self.list(namespace, &ApiResource::erase::<Pod>(&()), &all).await?;
         Ok(pods.iter().any(|pod| references::names(&pod.data).contains(name)))
     }
 
-    async fn list(&self, namespace: &str, resource: &ApiResource) -> Result<Vec<DynamicObject>, Error> {
+    async fn list(
+        &self,
+        namespace: &str,
+        resource: &ApiResource,
+        params: &ListParams,
+    ) -> Result<Vec<DynamicObject>, Error> {
         let api: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, resource);
         let action = format!("list {}", resource.plural);
-        let params = ListParams::default();
-        Ok(retry::transient(&action, || api.list(&params)).await?.items)
+        Ok(retry::transient(&action, || api.list(params)).await?.items)
     }
 
     /// Sets a workload's refresh annotation, so that admission decides it again.

@@ -64,16 +64,16 @@ pub enum Judgement {
 #[must_use]
 pub fn judge(snapshot: &ObjectMeta, workloads: &[Naming], holders: &[Arc<Holder>]) -> Judgement {
     let owners = snapshot.owner_references.as_deref().unwrap_or_default();
-    let claims: Vec<_> = claim::claims(snapshot).into_values().flatten().collect();
-    let has_claims =
-        snapshot.annotations.iter().flatten().any(|(key, _)| key.starts_with(crate::pin::meta::CLAIM_PREFIX));
-    if !has_claims && !owners.is_empty() {
+    let claims = claim::claims(snapshot);
+    if claims.is_empty() && !owners.is_empty() {
         // It is protected by those that it has; another one can only add to that.
         return if missing_owners(owners, holders).is_empty() { Judgement::Rest } else { Judgement::Own };
     }
     if !workloads.iter().all(|naming| naming.is_covered(holders)) {
         return Judgement::Rest;
     }
+    // One that cannot be read, as somebody edited it, tells nothing to look at.
+    let claims: Vec<_> = claims.into_values().flatten().collect();
     match () {
         () if workloads.is_empty() && holders.is_empty() && owners.is_empty() => Judgement::Unused,
         () if !claims.is_empty() => Judgement::Check(claims),

@@ -23,12 +23,6 @@ pub fn digest(template: &Value) -> TemplateDigest {
     TemplateDigest(Sha256::digest(template.to_string()).into())
 }
 
-/// Whether two templates differ in nothing but a controller's hash label.
-#[must_use]
-pub fn equal(one: &Value, other: &Value) -> bool {
-    digest(one) == digest(other)
-}
-
 /// Drops nulls, and maps that are empty without them: `labels: {}` is no label.
 fn drop_empty(value: &mut Value) {
     match value {
@@ -49,6 +43,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn equal(one: &Value, other: &Value) -> bool {
+        digest(one) == digest(other)
+    }
 
     #[test]
     fn a_hash_label_and_a_null_make_no_difference() {

@@ -279,18 +279,6 @@ impl Index {
         let gone: Vec<_> = self.holders.keys().filter(|key| !seen.contains(key)).cloned().collect();
         gone.iter().flat_map(|key| self.remove_holder(key)).collect()
     }
-
-    /// The number of Rollouts and Deployments, and of holders.
-    #[must_use]
-    pub fn len(&self) -> (usize, usize) {
-        (self.workloads.len(), self.holders.len())
-    }
-
-    /// Whether nothing is known.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == (0, 0)
-    }
 }
 
 fn recorded_sources(workload: &WorkloadState) -> impl Iterator<Item = String> + use<> {

@@ -13,7 +13,7 @@ use crate::pin::claim::Claim;
 use crate::pin::decision::{Assessment, Facts, Outcome, Plan, Rename, assess};
 use crate::pin::exempt::Exemptions;
 use crate::pin::kinds::ROLLOUT;
-use crate::pin::objects::Holder;
+use crate::pin::objects::WorkloadState;
 use crate::pin::patch::patch;
 use crate::pin::record::Record;
 use crate::pin::request::Request;
@@ -154,13 +154,14 @@ impl Admission {
         let uid = request.old.as_ref().and_then(|old| old.metadata.uid.as_deref());
         let wanted = template::digest(request.template());
         let holders = self.cluster.holders(namespace, selector.as_ref()).await?;
-        for controller in holders.iter().filter(|holder| holder.template == wanted).filter_map(controller_of) {
+        let equal = holders.iter().filter(|holder| holder.template == wanted);
+        for controller in equal.filter_map(|holder| holder.controller.as_ref()) {
             if Some(controller.uid.as_str()) == uid {
                 return Ok(true);
             }
             if controller.kind == ROLLOUT.kind && controller.api_version.starts_with(ROLLOUT.group) {
                 let rollout = self.cluster.workload(&ROLLOUT, namespace, &controller.name).await?;
-                let names_us = |rollout: &crate::pin::objects::WorkloadState| {
+                let names_us = |rollout: &WorkloadState| {
                     rollout.uid == controller.uid && rollout.workload_ref.as_deref() == Some(&request.name)
                 };
                 if rollout.as_ref().is_some_and(names_us) {
@@ -170,10 +171,6 @@ impl Admission {
         }
         Ok(false)
     }
-}
-
-fn controller_of(holder: &Holder) -> Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference> {
-    holder.controller.as_ref()
 }
 
 /// Makes sure of the plan's snapshots and returns their names, in the order of its pins.

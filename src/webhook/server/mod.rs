@@ -26,8 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 
-/// Where reviews are posted.
-pub const PATH: &str = "/mutate";
+pub use crate::pin::webhook_configuration::PATH;
 
 /// How long a client may take for its TLS handshake. An API server needs milliseconds.
 const HANDSHAKE: Duration = Duration::from_secs(5);
