@@ -1,35 +1,80 @@
-//! Writes the manifests that follow from the table of kinds: `cargo run --example manifests`. CI runs it and fails on a
-//! difference, so that a new kind is in the manifests too.
+//! Writes the manifests that follow from the code, for kustomize and for the chart: `cargo run --example manifests`. CI
+//! runs it and fails on a difference, so that a new kind is in the manifests too.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use confpin::install::{self, rbac};
 use confpin::pin::webhook_configuration::{FailurePolicy, PATH, webhook_configuration};
-use confpin::rbac::cluster_role;
-use k8s_openapi::api::admissionregistration::v1::{ServiceReference, WebhookClientConfig};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ServiceReference, WebhookClientConfig,
+};
 use serde::Serialize;
 
-/// The namespace of an installation.
-const NAMESPACE: &str = "confpin-system";
-/// The name of its Service.
-const SERVICE: &str = "confpin";
-
 fn main() -> Result<()> {
+    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
+    let (base, self_managed) = (manifests.join("base"), manifests.join("overlays/self-managed"));
+    write(&base, "webhook.yaml", &[webhook(install::NAMESPACE)?])?;
+    write(&base, "rbac.yaml", &rights(install::NAMESPACE)?)?;
+    write(&self_managed, "rbac.yaml", &certificate_rights(install::NAMESPACE)?)?;
+
+    // The chart's templates read these files and fill in what is between braces.
+    let (chart, namespace) = (manifests.join("chart/confpin/files"), "{{ .Release.Namespace }}");
+    let mut configuration = configuration(namespace);
+    for webhook in configuration.webhooks.iter_mut().flatten() {
+        webhook.failure_policy = Some("{{ .Values.webhook.failurePolicy }}".to_owned());
+    }
+    write(&chart, "webhook.yaml", &[document(&configuration)?])?;
+    write(&chart, "rbac.yaml", &rights(namespace)?)?;
+    write(&chart, "rbac-self-managed.yaml", &certificate_rights(namespace)?)
+}
+
+fn webhook(namespace: &str) -> Result<String> {
+    document(&configuration(namespace))
+}
+
+fn configuration(namespace: &str) -> MutatingWebhookConfiguration {
     let service = ServiceReference {
-        name: SERVICE.to_owned(),
-        namespace: NAMESPACE.to_owned(),
+        name: install::NAME.to_owned(),
+        namespace: namespace.to_owned(),
         path: Some(PATH.to_owned()),
         port: Some(443),
     };
     let client = WebhookClientConfig { service: Some(service), url: None, ca_bundle: None };
-    write("webhook.yaml", &webhook_configuration(&client, FailurePolicy::Fail, Some(NAMESPACE)))?;
-    write("role.yaml", &cluster_role())
+    webhook_configuration(&client, FailurePolicy::Fail, Some(namespace))
 }
 
-fn write(name: &str, object: &impl Serialize) -> Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/base").join(name);
-    let text = serde_saphyr::to_string(object).with_context(|| format!("failed to write {name} as YAML"))?;
-    let head = "# Made by `cargo run --example manifests` from src/pin/kinds.rs: do not edit.\n";
-    fs::write(&path, format!("{head}{text}")).with_context(|| format!("failed to write {}", path.display()))
+/// What every installation grants.
+fn rights(namespace: &str) -> Result<[String; 4]> {
+    let (everywhere, here) = (rbac::cluster_role(), rbac::role(namespace));
+    Ok([
+        document(&everywhere)?,
+        document(&rbac::bind_cluster_role(&everywhere, namespace))?,
+        document(&here)?,
+        document(&rbac::bind_role(&here))?,
+    ])
+}
+
+/// What one with self-managed certificates grants besides.
+fn certificate_rights(namespace: &str) -> Result<[String; 4]> {
+    let (everywhere, here) = (rbac::certificates_cluster_role(), rbac::certificates_role(namespace));
+    Ok([
+        document(&everywhere)?,
+        document(&rbac::bind_cluster_role(&everywhere, namespace))?,
+        document(&here)?,
+        document(&rbac::bind_role(&here))?,
+    ])
+}
+
+fn document(object: &impl Serialize) -> Result<String> {
+    serde_saphyr::to_string(object).context("failed to write an object as YAML")
+}
+
+fn write(folder: &Path, name: &str, documents: &[String]) -> Result<()> {
+    let path = folder.join(name);
+    let head = "# Made by `cargo run --example manifests`: do not edit.\n";
+    fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))?;
+    fs::write(&path, format!("{head}{}", documents.join("---\n")))
+        .with_context(|| format!("failed to write {}", path.display()))
 }

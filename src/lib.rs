@@ -39,16 +39,16 @@
 //!
 //! `main → app → {webhook, reconcile, tls, observe} → cluster → pin`: [`pin`] is pure, [`cluster`] holds every read from
 //! and write to the API server, [`webhook`] and [`reconcile`] are the two halves of the program, [`app`] puts them
-//! together. A new kind of workload is one row in [`pin::kinds`].
+//! together, [`install`] is what an installation grants them. A new kind of workload is one row in [`pin::kinds`].
 #![forbid(unsafe_code)]
 
 pub mod app;
 pub mod cli;
 pub mod cluster;
 pub mod config;
+pub mod install;
 pub mod observe;
 pub mod pin;
-pub mod rbac;
 pub mod reconcile;
 pub mod tls;
 pub mod webhook;
