@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use confpin::install::{self, rbac};
+use confpin::install::{self, policy, rbac};
 use confpin::pin::webhook_configuration::{FailurePolicy, PATH, webhook_configuration};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ServiceReference, WebhookClientConfig,
@@ -17,6 +17,7 @@ fn main() -> Result<()> {
     let (base, self_managed) = (manifests.join("base"), manifests.join("overlays/self-managed"));
     write(&base, "webhook.yaml", &[webhook(install::NAMESPACE)?])?;
     write(&base, "rbac.yaml", &rights(install::NAMESPACE)?)?;
+    write(&base, "policy.yaml", &policies(install::NAMESPACE)?)?;
     write(&self_managed, "rbac.yaml", &certificate_rights(install::NAMESPACE)?)?;
 
     // The chart's templates read these files and fill in what is between braces.
@@ -27,6 +28,7 @@ fn main() -> Result<()> {
     }
     write(&chart, "webhook.yaml", &[document(&configuration)?])?;
     write(&chart, "rbac.yaml", &rights(namespace)?)?;
+    write(&chart, "policy.yaml", &policies(namespace)?)?;
     write(&chart, "rbac-self-managed.yaml", &certificate_rights(namespace)?)
 }
 
@@ -65,6 +67,15 @@ fn certificate_rights(namespace: &str) -> Result<[String; 4]> {
         document(&here)?,
         document(&rbac::bind_role(&here))?,
     ])
+}
+
+/// What binds confpin's own account.
+fn policies(namespace: &str) -> Result<Vec<String>> {
+    let mut documents = Vec::new();
+    for policy in policy::policies(namespace) {
+        documents.extend([document(&policy)?, document(&policy::bind(&policy))?]);
+    }
+    Ok(documents)
 }
 
 fn document(object: &impl Serialize) -> Result<String> {

@@ -1,6 +1,7 @@
 //! What an installation in a cluster is made of and follows from the code: names, rights, and the policy that binds
 //! confpin's own account. `examples/manifests.rs` writes it into `manifests/`; everything else there is written by hand.
 
+pub mod policy;
 pub mod rbac;
 
 /// The namespace of an installation by kustomize. Helm's is the release's.

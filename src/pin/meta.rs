@@ -1,5 +1,8 @@
 //! Every label, annotation and name that confpin writes or reads on Kubernetes objects, once.
 
+/// What all of confpin's labels and annotations begin with, but for claims.
+pub const PREFIX: &str = "confpin.dev/";
+
 /// Namespace label, and annotation on namespaces, workloads and ConfigMaps.
 ///
 /// As a namespace *label* with the value [`ENABLED`] it opts a namespace in. As an *annotation* with the value

@@ -11,7 +11,7 @@ use crate::pin::meta;
 use crate::pin::references::{MAX_NAME, is_configmap_name};
 
 /// How many hex digits of the hash a snapshot's name ends with: ten, and more when a foreign object has the name.
-const DIGITS: [usize; 4] = [10, 16, 32, 64];
+pub const DIGITS: [usize; 4] = [10, 16, 32, 64];
 
 /// The names that a snapshot of this source and content can have, the usual one first.
 ///
