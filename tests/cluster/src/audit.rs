@@ -1,6 +1,7 @@
 //! The requests that the API server answered, from its audit log.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     io::{Read, Seek, SeekFrom},
     path::PathBuf,
@@ -50,6 +51,9 @@ pub struct AuditEvent {
     /// How it was answered.
     #[serde(default)]
     pub response_status: ResponseStatus,
+    /// What the authoriser and admission noted.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
     /// When the request came.
     #[serde(rename = "requestReceivedTimestamp")]
     pub received: MicroTime,
@@ -125,11 +129,17 @@ impl Audit {
     /// If the API server does not answer or its log cannot be read.
     pub async fn since(&self, mark: &Mark) -> Result<Vec<AuditEvent>> {
         let end = self.mark().await?;
-        self.read(mark.0, end.0)?
-            .lines()
-            .filter(|line| !line.contains(BARRIER))
-            .map(|line| serde_json::from_str(line).with_context(|| format!("failed to read the audit event {line}")))
-            .collect()
+        parse(&self.read(mark.0, end.0)?)
+    }
+
+    /// All requests that are in the log by now: one that was just answered may be missing.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub fn logged(&self) -> Result<Vec<AuditEvent>> {
+        let text = self.read(0, u64::MAX)?;
+        // The last line may be on its way.
+        parse(text.rsplit_once('\n').map_or("", |(lines, _)| lines))
     }
 
     /// Makes a request that can be found in the log. It goes over a connection of its own, so that it is answered
@@ -160,4 +170,12 @@ impl Audit {
         file.take(to.saturating_sub(from)).read_to_end(&mut bytes).with_context(failed)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
+}
+
+fn parse(lines: &str) -> Result<Vec<AuditEvent>> {
+    lines
+        .lines()
+        .filter(|line| !line.contains(BARRIER))
+        .map(|line| serde_json::from_str(line).with_context(|| format!("failed to read the audit event {line}")))
+        .collect()
 }

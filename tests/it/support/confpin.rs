@@ -56,6 +56,11 @@ impl Confpin {
         self
     }
 
+    /// The kubeconfig that it uses.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
     /// The same, with a certificate from files: it does not register itself.
     pub fn with_certificate(mut self, cert: &Path, key: &Path, log: &str) -> Self {
         self.certificate = vec![format!("--tls-cert={}", cert.display()), format!("--tls-key={}", key.display())];

@@ -11,6 +11,7 @@ pub mod manifest;
 pub mod pods;
 pub mod process;
 pub mod reconciler;
+pub mod rights;
 pub mod runner;
 pub mod shop;
 pub mod workload;

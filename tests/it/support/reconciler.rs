@@ -15,6 +15,7 @@ impl World {
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
         fs::write(&cert, made.cert.pem())?;
         fs::write(&key, made.signing_key.serialize_pem())?;
-        Ok(Confpin::new(&self.cluster, arguments)?.with_certificate(&cert, &key, "reconciler.log"))
+        let confpin = Confpin::new(&self.cluster, arguments)?.with_kubeconfig(self.confpin.kubeconfig().to_owned());
+        Ok(confpin.with_certificate(&cert, &key, "reconciler.log"))
     }
 }

@@ -7,7 +7,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use testcluster::{Cluster, Unavailable};
 use tokio::runtime::{Builder, Runtime};
 
-use super::World;
+use super::{World, rights};
 
 /// How many tests run at a time: most of them wait most of the time.
 const PARALLEL: usize = 4;
@@ -74,8 +74,12 @@ pub fn run(modules: &[&[Case]]) -> ExitCode {
     let trials = cases.iter().map(|case| trial(*case, common.clone())).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     common.report(conclusion.has_failed());
+    common.end();
     drop(common);
-    conclusion.exit_code()
+    let everything = !arguments.list && !conclusion.has_failed() && conclusion.num_filtered_out == 0;
+    let complaints = rights::complaints(everything);
+    complaints.iter().for_each(|complaint| eprintln!("{complaint}"));
+    if complaints.is_empty() { conclusion.exit_code() } else { ExitCode::FAILURE }
 }
 
 fn trial(case: Case, common: std::sync::Arc<Common>) -> Trial {
@@ -120,6 +124,14 @@ impl Common {
             (Place::Own(test), _) => self.runtime.block_on(test())?,
         }
         Ok(Completion::Completed)
+    }
+
+    /// Ends confpin by itself, so that its watches are in the audit log.
+    fn end(&self) {
+        if let Some(world) = &self.world {
+            // It may not run: then nothing is left to be logged.
+            let _ = self.runtime.block_on(world.confpin.stop());
+        }
     }
 
     fn report(&self, failed: bool) {

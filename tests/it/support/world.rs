@@ -5,12 +5,12 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::{Api, Client, api::PostParams};
 use testcluster::{Builder, Cluster, wait_for};
 
-use super::{SOON, Shop, configmap, confpin::Confpin, deployment};
+use super::{SOON, Shop, configmap, confpin::Confpin, deployment, rights};
 
 /// Opts a namespace in.
 pub const LABEL: (&str, &str) = ("confpin.dev/pin", "enabled");
 
-/// A cluster and the confpin that serves it.
+/// A cluster and the confpin that serves it, with the rights that an installation grants it.
 pub struct World {
     // Dropped first: nothing is to be seen of a cluster that goes.
     pub confpin: Confpin,
@@ -27,7 +27,7 @@ impl World {
     /// The same with more arguments of confpin.
     pub async fn with_arguments(cluster: Builder, arguments: &[&str]) -> Result<Self> {
         let cluster = cluster.start().await?;
-        let confpin = Confpin::new(&cluster, arguments)?;
+        let confpin = Confpin::new(&cluster, arguments)?.with_kubeconfig(rights::install(&cluster).await?);
         let world = Self { confpin, client: cluster.client(), cluster };
         world.start_confpin().await?;
         Ok(world)
@@ -71,6 +71,16 @@ impl World {
         // Read by the shell that would remove the folder.
         if std::fs::write(folder.join("keep"), "").is_ok() {
             eprintln!("the logs of the cluster and of confpin are kept in {}", folder.display());
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // A watch is in the audit log when it has ended. A log that cannot be read would show as rights that nobody used.
+        let _ = self.confpin.kill();
+        if let Err(error) = rights::note(&self.cluster) {
+            eprintln!("{error:#}");
         }
     }
 }
