@@ -37,9 +37,10 @@
 //!
 //! # Where things are
 //!
-//! `main → app → {webhook, reconcile, tls, observe} → cluster → pin`: [`pin`] is pure, [`cluster`] holds every read from
-//! and write to the API server, [`webhook`] and [`reconcile`] are the two halves of the program, [`app`] puts them
-//! together, [`install`] is what an installation grants them. A new kind of workload is one row in [`pin::kinds`].
+//! `main → app → {webhook, reconcile, trust, tls, observe} → cluster → pin`: [`pin`] is pure, [`cluster`] holds every read
+//! from and write to the API server, [`webhook`] and [`reconcile`] are the two halves of the program, [`trust`] keeps its
+//! CA, [`app`] puts them together, and [`install`] is what an installation grants them. A new kind of workload is one row
+//! in [`pin::kinds`].
 #![forbid(unsafe_code)]
 
 pub mod app;
@@ -51,4 +52,5 @@ pub mod observe;
 pub mod pin;
 pub mod reconcile;
 pub mod tls;
+pub mod trust;
 pub mod webhook;

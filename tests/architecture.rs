@@ -47,14 +47,30 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "crate::observe",
             "crate::reconcile",
             "crate::tls",
+            "crate::trust",
             "crate::webhook",
         ],
     ),
-    ("src/cluster", &["crate::app", "crate::cli", "crate::config", "crate::reconcile", "crate::webhook"]),
-    ("src/reconcile", &["crate::app", "crate::cli", "crate::config", "crate::tls", "crate::webhook"]),
-    ("src/webhook", &["crate::app", "crate::cli", "crate::reconcile"]),
-    ("src/tls", &["crate::app", "crate::cli", "crate::cluster", "crate::reconcile", "crate::webhook"]),
-    ("src/observe", &["crate::app", "crate::cli", "crate::cluster", "crate::reconcile", "crate::webhook"]),
+    (
+        "src/cluster",
+        &[
+            "crate::app",
+            "crate::cli",
+            "crate::config",
+            "crate::reconcile",
+            "crate::tls",
+            "crate::trust",
+            "crate::webhook",
+        ],
+    ),
+    ("src/reconcile", &["crate::app", "crate::cli", "crate::config", "crate::tls", "crate::trust", "crate::webhook"]),
+    ("src/webhook", &["crate::app", "crate::cli", "crate::reconcile", "crate::trust"]),
+    ("src/trust", &["crate::app", "crate::cli", "crate::config", "crate::reconcile", "crate::webhook"]),
+    ("src/tls", &["crate::app", "crate::cli", "crate::cluster", "crate::reconcile", "crate::trust", "crate::webhook"]),
+    (
+        "src/observe",
+        &["crate::app", "crate::cli", "crate::cluster", "crate::reconcile", "crate::trust", "crate::webhook"],
+    ),
 ];
 
 #[test]

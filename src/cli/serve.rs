@@ -36,6 +36,30 @@ pub struct Args {
     #[arg(long, env = "CONFPIN_WEBHOOK_URL", value_name = "URL", help_heading = "TLS")]
     pub webhook_url: Option<WebhookUrl>,
 
+    /// Keep a CA in the Secret --ca-secret, sign a certificate of it for this Service (of the namespace that confpin is
+    /// installed in), and tell the API server to trust the CA; instead of --tls-cert and --tls-key.
+    #[arg(long, env = "CONFPIN_WEBHOOK_SERVICE", value_name = "NAME", help_heading = "TLS")]
+    pub webhook_service: Option<ObjectName>,
+
+    /// The Secret that holds the CA of --webhook-service. It is made if there is none; one that confpin did not make is used
+    /// and never written.
+    #[arg(long, env = "CONFPIN_CA_SECRET", value_name = "NAME", default_value = "confpin-ca", help_heading = "TLS")]
+    pub ca_secret: ObjectName,
+
+    /// How long a CA of --webhook-service is valid. It is replaced two thirds into its life.
+    #[arg(long, env = "CONFPIN_CA_LIFE", value_name = "DURATION", default_value = "8760h", help_heading = "TLS")]
+    pub ca_life: Period,
+
+    /// How long a serving certificate of --webhook-service is valid. It is replaced two thirds into its life.
+    #[arg(
+        long,
+        env = "CONFPIN_CERTIFICATE_LIFE",
+        value_name = "DURATION",
+        default_value = "168h",
+        help_heading = "TLS"
+    )]
+    pub certificate_life: Period,
+
     /// Serve only clients whose certificate is of one of these CAs, PEM.
     #[arg(long, env = "CONFPIN_CLIENT_CA", value_name = "FILE", help_heading = "TLS")]
     pub client_ca: Option<PathBuf>,
@@ -47,6 +71,19 @@ pub struct Args {
     /// The context of the kubeconfig, instead of its current one.
     #[arg(long, env = "CONFPIN_CONTEXT", value_name = "NAME", help_heading = "Cluster")]
     pub context: Option<String>,
+
+    /// The namespace that confpin is installed in, where its Secret and its Lease are; else that of its service account, or of
+    /// the kubeconfig's context.
+    #[arg(long, env = "CONFPIN_NAMESPACE", value_name = "NAME", help_heading = "Cluster")]
+    pub namespace: Option<String>,
+
+    /// Reconcile only while holding this Lease, so that of several replicas one does. Needs --identity.
+    #[arg(long, env = "CONFPIN_LEASE", value_name = "NAME", requires = "identity", help_heading = "Cluster")]
+    pub lease: Option<ObjectName>,
+
+    /// This replica's name in the Lease: the pod's.
+    #[arg(long, env = "CONFPIN_IDENTITY", value_name = "NAME", help_heading = "Cluster")]
+    pub identity: Option<String>,
 
     /// Whether this process reconciles. With false it only answers admissions, and another one must give snapshots their
     /// owners and follow sources.

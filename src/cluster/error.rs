@@ -21,6 +21,12 @@ pub enum Error {
         /// Why, without anything of the objects' contents.
         cause: String,
     },
+    /// Another replica reconciles.
+    #[error("failed to {action}: this replica does not hold the Lease any more; the one that does will do it")]
+    NotLeader {
+        /// What was to be done.
+        action: String,
+    },
 }
 
 impl Error {
@@ -44,6 +50,7 @@ impl Error {
         match self {
             Self::Refused { status, .. } => status.code == 429 || status.code >= 500,
             Self::Unavailable { .. } => true,
+            Self::NotLeader { .. } => false,
         }
     }
 
@@ -81,7 +88,7 @@ impl Error {
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Refused { status, .. } => Some(status.code),
-            Self::Unavailable { .. } => None,
+            Self::Unavailable { .. } | Self::NotLeader { .. } => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Events on workloads.
+//! Events on workloads, and on what the installation itself consists of.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -51,7 +51,23 @@ impl Events {
             action: "Pin".to_owned(),
             secondary: None,
         };
-        if let Err(error) = self.0.publish(&event, &reference).await {
+        self.send(&event, &reference).await;
+    }
+
+    /// Publishes a warning about an object of the installation itself.
+    pub async fn warn(&self, about: &ObjectReference, reason: &str, note: &str) {
+        let event = Event {
+            type_: EventType::Warning,
+            reason: reason.to_owned(),
+            note: Some(cut(note)),
+            action: "Serve".to_owned(),
+            secondary: None,
+        };
+        self.send(&event, about).await;
+    }
+
+    async fn send(&self, event: &Event, about: &ObjectReference) {
+        if let Err(error) = self.0.publish(event, about).await {
             tracing::debug!(%error, "an Event was not published");
         }
     }

@@ -1,10 +1,13 @@
 //! Every read from and write to the API server, in one place: the right to do anything else need not be granted.
 
+pub mod backoff;
 pub mod error;
 pub mod events;
+pub mod lease;
 pub mod registration;
 pub mod retry;
 pub mod snapshots;
+pub mod trust;
 pub mod workloads;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -12,6 +15,7 @@ use kube::{Api, Client};
 
 use crate::pin::meta;
 pub use error::Error;
+use lease::Leadership;
 
 /// The API server, with the few things that confpin asks of it.
 ///
@@ -21,6 +25,7 @@ pub use error::Error;
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    leadership: Leadership,
 }
 
 /// What admission wants to know of a namespace.
@@ -36,7 +41,26 @@ impl Cluster {
     /// The cluster that `client` talks to.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, leadership: Leadership::always() }
+    }
+
+    /// The same cluster, which is written to only while `leadership` is held: looked at before each request, not only
+    /// before the work that it belongs to.
+    #[must_use]
+    pub fn led_by(&self, leadership: Leadership) -> Self {
+        Self { client: self.client.clone(), leadership }
+    }
+
+    /// Runs a request that changes snapshots or workloads.
+    async fn write<T, F>(&self, action: &str, request: impl FnMut() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, kube::Error>>,
+    {
+        let allowed = || match self.leadership.is_held() {
+            true => Ok(()),
+            false => Err(Error::NotLeader { action: action.to_owned() }),
+        };
+        retry::guarded(action, allowed, request).await
     }
 
     /// The client itself, for watches.

@@ -15,22 +15,39 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// That of the last attempt.
-pub async fn transient<T, F>(action: &str, mut request: impl FnMut() -> F) -> Result<T, Error>
+pub async fn transient<T, F>(action: &str, request: impl FnMut() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    guarded(action, || Ok(()), request).await
+}
+
+/// The same, as long as `allowed` before each attempt.
+///
+/// # Errors
+/// That of the last attempt, or that of `allowed`.
+pub(super) async fn guarded<T, F>(
+    action: &str,
+    allowed: impl Fn() -> Result<(), Error>,
+    mut request: impl FnMut() -> F,
+) -> Result<T, Error>
 where
     F: Future<Output = Result<T, kube::Error>>,
 {
     let mut pause = FIRST_PAUSE;
-    for _ in 1..ATTEMPTS {
+    let mut attempt = 1;
+    loop {
+        allowed()?;
         match request().await.map_err(|error| Error::new(action, error)) {
-            Err(error) if error.is_transient() => {
+            Err(error) if error.is_transient() && attempt < ATTEMPTS => {
                 tracing::debug!(%error, "trying again");
                 tokio::time::sleep(pause).await;
                 pause *= 2;
+                attempt += 1;
             }
             result => return result,
         }
     }
-    request().await.map_err(|error| Error::new(action, error))
 }
 
 #[cfg(test)]

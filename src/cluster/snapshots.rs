@@ -41,7 +41,7 @@ impl Cluster {
         let api = self.configmaps(namespace);
         let params = PostParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let name = snapshot.metadata.name.as_deref().unwrap_or_default();
-        outdated(retry::transient(&format!("create snapshot {name}"), || api.create(&params, snapshot)).await)
+        outdated(self.write(&format!("create snapshot {name}"), || api.create(&params, snapshot)).await)
     }
 
     /// Claims a snapshot and un-owns it, in one write.
@@ -61,7 +61,7 @@ impl Cluster {
         let params = PatchParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let action = format!("{verb} snapshot {name}");
         let patch = Patch::Merge(patch);
-        let patched = retry::transient(&action, || api.patch_metadata(name, &params, &patch)).await;
+        let patched = self.write(&action, || api.patch_metadata(name, &params, &patch)).await;
         outdated(patched.map(|_| ()))
     }
 
@@ -84,7 +84,7 @@ impl Cluster {
             }),
             ..DeleteParams::default()
         };
-        let deleted = retry::transient(&format!("delete snapshot {name}"), || api.delete(name, &params)).await;
+        let deleted = self.write(&format!("delete snapshot {name}"), || api.delete(name, &params)).await;
         outdated(deleted.map(|_| ()))
     }
 }

@@ -101,7 +101,7 @@ impl Cluster {
         // The UID: not a new workload of the same name.
         let patch = Patch::Merge(json!({"metadata": {"uid": workload.uid, "annotations": {meta::REFRESH: value}}}));
         let action = format!("refresh {} {}", workload.kind.kind, workload.name);
-        let patched = retry::transient(&action, || api.patch_metadata(&workload.name, &params, &patch)).await;
+        let patched = self.write(&action, || api.patch_metadata(&workload.name, &params, &patch)).await;
         outdated(patched.map(|_| ()))
     }
 }

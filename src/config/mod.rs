@@ -10,9 +10,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jiff::SignedDuration;
+
 use crate::cli::serve::Args;
 use crate::pin::exempt::Mark;
-use crate::tls::Certificates;
+use crate::trust::Lives;
 use crate::webhook::server::Limits;
 pub use value::{ByteSize, LogFormat, ObjectName, OnError, Period, WebhookUrl};
 
@@ -23,6 +25,10 @@ pub const EXIT_USAGE: u8 = 64;
 /// The longest that draining may be asked to wait. Kubernetes kills a pod after its termination grace period, 30 seconds unless
 /// the pod says otherwise, and the requests in flight need a part of that too.
 const DRAIN_MAX: Duration = Duration::from_secs(300);
+
+/// The shortest and the longest life of a certificate: time enough to replace it, and dates that a certificate can hold.
+const LIFE_MIN: Duration = Duration::from_secs(10);
+const LIFE_MAX: Duration = Duration::from_hours(10 * 365 * 24);
 
 /// The smallest body limit that makes sense: a limit below it would deny ordinary workloads.
 const BODY_MIN: usize = 64 << 10;
@@ -36,14 +42,16 @@ pub struct Config {
     pub admin_listen: SocketAddr,
     /// Where the serving certificate comes from.
     pub certificates: Certificates,
-    /// The URL that the API server is to call, when the certificate is self-made.
-    pub webhook_url: Option<WebhookUrl>,
     /// A PEM bundle of CAs; when present, only clients with a certificate of one of them are served.
     pub client_ca: Option<PathBuf>,
     /// Which cluster is served.
     pub cluster: ClusterAccess,
+    /// The namespace that this replica is installed in; else the one of its service account or its kubeconfig's context.
+    pub namespace: Option<String>,
     /// Whether this process reconciles, or only answers admissions.
     pub reconcile: bool,
+    /// The Lease without which nothing is reconciled; `None` for a program that has no other replica.
+    pub lease: Option<LeaseAccess>,
     /// What a workload gets that cannot be pinned.
     pub on_error: OnError,
     /// How long after a workload was decided a change of its sources still refreshes it; `None` turns that off.
@@ -60,6 +68,38 @@ pub struct Config {
     pub drain: Duration,
     /// What the webhook server bounds.
     pub limits: Limits,
+}
+
+/// Where the serving certificate comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Certificates {
+    /// Two PEM files that somebody else keeps, such as cert-manager through a mounted Secret.
+    Files {
+        /// The certificate, its chain behind it.
+        cert: PathBuf,
+        /// The certificate's private key.
+        key: PathBuf,
+    },
+    /// A CA of this process's own, in memory, and a certificate of it for the host of the URL that the API server calls.
+    Url(WebhookUrl),
+    /// A CA in a Secret, of which each replica signs a certificate for a Service.
+    Service {
+        /// The Service, in the namespace that confpin is installed in.
+        name: String,
+        /// The Secret, in the same namespace.
+        secret: String,
+        /// How long certificates are valid.
+        lives: Lives,
+    },
+}
+
+/// The Lease that the reconciling replica holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseAccess {
+    /// Its name, in the namespace that confpin is installed in.
+    pub name: String,
+    /// This replica's name in it.
+    pub identity: String,
 }
 
 /// How the API server is found. With neither field set: the pod's service account, else the usual kubeconfig rules.
@@ -87,11 +127,15 @@ pub enum Error {
     /// Nothing says where the serving certificate comes from.
     #[error(
         "no serving certificate: give --tls-cert and --tls-key (files, as mounted from a Secret), \
-         or --webhook-url to have confpin make its own CA and certificate for that URL's host"
+         or --webhook-service to have confpin keep a CA in a Secret and sign its own for that Service, \
+         or --webhook-url to have it make a CA and a certificate for that URL's host"
     )]
     CertificateMissing,
-    /// Both sources of a serving certificate are given.
-    #[error("--webhook-url makes a certificate and --tls-cert/--tls-key bring one: give one or the other")]
+    /// More than one source of a serving certificate is given.
+    #[error(
+        "--webhook-url and --webhook-service each make a certificate and --tls-cert/--tls-key bring one: \
+         give one of the three"
+    )]
     CertificateTwice,
     /// One half of the pair is missing.
     #[error("{given} is given without {missing}: a serving certificate needs both")]
@@ -155,9 +199,13 @@ impl TryFrom<Args> for Config {
             listen: args.listen,
             admin_listen: args.admin_listen,
             certificates,
-            webhook_url: args.webhook_url,
             client_ca: args.client_ca,
             cluster: ClusterAccess { kubeconfig: args.kubeconfig, context: args.context },
+            namespace: args.namespace,
+            lease: args
+                .lease
+                .zip(args.identity)
+                .map(|(name, identity)| LeaseAccess { name: name.to_string(), identity }),
             reconcile: args.reconcile,
             on_error: args.on_error,
             settle: Some(args.settle.get()).filter(|settle| !settle.is_zero()),
@@ -177,14 +225,34 @@ impl TryFrom<Args> for Config {
 
 /// Files, or self-made, and never a guess.
 fn certificates(args: &Args) -> Result<Certificates, Error> {
-    match (&args.tls_cert, &args.tls_key, &args.webhook_url) {
-        (None, None, None) => Err(Error::CertificateMissing),
-        (None, None, Some(url)) => Ok(Certificates::SelfMade { host: url.host().clone() }),
-        (Some(_), None, None) => Err(Error::CertificateHalf { given: "--tls-cert", missing: "--tls-key" }),
-        (None, Some(_), None) => Err(Error::CertificateHalf { given: "--tls-key", missing: "--tls-cert" }),
-        (Some(cert), Some(key), None) => Ok(Certificates::Files { cert: cert.clone(), key: key.clone() }),
-        (_, _, Some(_)) => Err(Error::CertificateTwice),
+    match (&args.tls_cert, &args.tls_key, &args.webhook_url, &args.webhook_service) {
+        (None, None, None, None) => Err(Error::CertificateMissing),
+        (None, None, Some(url), None) => Ok(Certificates::Url(url.clone())),
+        (None, None, None, Some(service)) => Ok(Certificates::Service {
+            name: service.as_str().to_owned(),
+            secret: args.ca_secret.as_str().to_owned(),
+            lives: lives(args)?,
+        }),
+        (Some(_), None, None, None) => Err(Error::CertificateHalf { given: "--tls-cert", missing: "--tls-key" }),
+        (None, Some(_), None, None) => Err(Error::CertificateHalf { given: "--tls-key", missing: "--tls-cert" }),
+        (Some(cert), Some(key), None, None) => Ok(Certificates::Files { cert: cert.clone(), key: key.clone() }),
+        _ => Err(Error::CertificateTwice),
     }
+}
+
+fn lives(args: &Args) -> Result<Lives, Error> {
+    let range = |option, given: Period, rule| Error::Range { option, given: given.to_string(), rule };
+    let life = |option, period: Period| match SignedDuration::try_from(period.get()) {
+        Ok(life) if (LIFE_MIN..=LIFE_MAX).contains(&period.get()) => Ok(life),
+        _ => Err(range(option, period, "at least 10s, at most 10 years")),
+    };
+    let lives =
+        Lives { ca: life("--ca-life", args.ca_life)?, certificate: life("--certificate-life", args.certificate_life)? };
+    // A certificate ends with its CA at the latest, and the CA is followed by another well before its end.
+    if lives.certificate > lives.ca {
+        return Err(range("--certificate-life", args.certificate_life, "at most --ca-life"));
+    }
+    Ok(lives)
 }
 
 #[cfg(test)]

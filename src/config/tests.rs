@@ -32,6 +32,21 @@ fn files_and_defaults() {
 }
 
 #[test]
+fn a_service_has_a_ca_in_a_secret() {
+    let config = parse("--webhook-service confpin --ca-life 48h --certificate-life 1h").unwrap();
+    let lives = Lives { ca: SignedDuration::from_hours(48), certificate: SignedDuration::from_hours(1) };
+    let secret = "confpin-ca".to_owned();
+    assert_eq!(config.certificates, Certificates::Service { name: "confpin".to_owned(), secret, lives });
+}
+
+#[test]
+fn a_lease_has_an_identity() {
+    let config = parse(&format!("{FILES} --lease confpin --identity pod-1")).unwrap();
+    assert_eq!(config.lease, Some(LeaseAccess { name: "confpin".to_owned(), identity: "pod-1".to_owned() }));
+    assert_eq!(parse(&format!("{FILES} --identity pod-1")).unwrap().lease, None);
+}
+
+#[test]
 fn a_settle_of_0_turns_it_off() {
     assert_eq!(parse(&format!("{FILES} --settle 0")).unwrap().settle, None);
 }
@@ -65,8 +80,8 @@ fn a_webhook_url_names_the_host_of_the_certificate(
     #[case] registered: &str,
 ) {
     let config = parse(&format!("--webhook-url {url}")).unwrap();
-    let url = config.webhook_url.unwrap();
-    assert_eq!(config.certificates, Certificates::SelfMade { host });
+    let Certificates::Url(url) = config.certificates else { panic!("{:?}", config.certificates) };
+    assert_eq!(*url.host(), host);
     assert_eq!(url.port(), port);
     assert_eq!(url.with_default_path("/mutate"), registered);
 }
@@ -74,6 +89,11 @@ fn a_webhook_url_names_the_host_of_the_certificate(
 #[rstest]
 #[case::nothing("", &["--tls-cert", "--webhook-url"])]
 #[case::both("--tls-cert c --tls-key k --webhook-url https://h", &["--webhook-url", "--tls-cert"])]
+#[case::two_ways("--webhook-service a --webhook-url https://h", &["--webhook-url", "--webhook-service"])]
+#[case::no_identity("--tls-cert c --tls-key k --lease a", &["--identity"])]
+#[case::short_ca("--webhook-service a --ca-life 1s --certificate-life 1s", &["--ca-life", "10s"])]
+#[case::long_leaf("--webhook-service a --ca-life 24h --certificate-life 25h", &["--certificate-life", "--ca-life"])]
+#[case::odd_service("--webhook-service A", &["--webhook-service", "lower-case"])]
 #[case::no_key("--tls-cert c", &["--tls-key"])]
 #[case::no_cert("--tls-key c", &["--tls-cert"])]
 #[case::plain_http("--webhook-url http://h/", &["--webhook-url", "https"])]

@@ -28,7 +28,7 @@ pub enum Error {
     UrlRule(&'static str),
     /// Not the name of an object.
     #[error(
-        "want the name of a ConfigMap: lower-case letters, digits, '-' and '.', at most 253 characters, \
+        "want the name of an object: lower-case letters, digits, '-' and '.', at most 253 characters, \
          a letter or digit at both ends of each part"
     )]
     ObjectName,
@@ -178,7 +178,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// The name of a ConfigMap: a DNS-1123 subdomain, as the API server demands.
+/// The name of an object: a DNS-1123 subdomain, as the API server demands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectName(String);
 
@@ -186,6 +186,12 @@ impl ObjectName {
     /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

@@ -34,7 +34,7 @@ pub fn cluster_role() -> ClusterRole {
 /// What every replica does in the installation's own namespace: the Lease.
 #[must_use]
 pub fn role(namespace: &str) -> Role {
-    let rules = own_object("coordination.k8s.io", "leases", LEASE, &["get", "patch", "update"]);
+    let rules = own_object("coordination.k8s.io", "leases", LEASE, &["get", "update"]);
     Role { metadata: named(NAME, Some(namespace)), rules: Some(rules) }
 }
 
@@ -47,7 +47,7 @@ pub fn certificates_cluster_role() -> ClusterRole {
             "admissionregistration.k8s.io",
             &["mutatingwebhookconfigurations"],
             // A list and a watch of one name: by a field selector.
-            &["get", "list", "watch", "patch"],
+            &["list", "watch", "patch"],
         )
     };
     ClusterRole { metadata: named(CERTIFICATES, None), rules: Some(vec![configuration]), aggregation_rule: None }
@@ -56,7 +56,7 @@ pub fn certificates_cluster_role() -> ClusterRole {
 /// What self-managed certificates need in the installation's own namespace: the Secret of the CA.
 #[must_use]
 pub fn certificates_role(namespace: &str) -> Role {
-    let rules = own_object("", "secrets", CA_SECRET, &["get", "list", "watch", "patch", "update"]);
+    let rules = own_object("", "secrets", CA_SECRET, &["list", "watch", "update"]);
     Role { metadata: named(CERTIFICATES, Some(namespace)), rules: Some(rules) }
 }
 

@@ -40,15 +40,30 @@ impl Decisions {
             changed.is_some_and(|(_, changed)| number(changed) > version.as_deref().map_or(0, number))
         };
         let outdated = versions.iter().any(is_newer);
+        self.note(workload, sources, is_refresh, now);
+        outdated
+    }
+
+    /// Notes a decision that was seen stored, if it was not noted before: another replica's. Returns whether one of its
+    /// sources has changed of late, of which the decision may not have known.
+    pub(super) fn seen(&mut self, workload: &WorkloadKey, record: &Record, is_refresh: bool, now: Instant) -> bool {
+        if self.settle.is_none() || self.decided.get(workload).is_some_and(|(_, known)| known == record) {
+            return false;
+        }
+        self.forget_old(now);
+        self.note(workload.clone(), record.clone(), is_refresh, now);
+        record.0.keys().any(|source| self.changed.contains_key(&Key::new(&workload.1.namespace, source)))
+    }
+
+    fn note(&mut self, workload: WorkloadKey, sources: Record, is_refresh: bool, now: Instant) {
         // A refresh does not begin a new time of its own: a source that changes again and again would be followed for
         // ever. It goes on with the time that its workload has.
         let at = match self.decided.get(&workload) {
             Some((at, _)) if is_refresh => *at,
-            None if is_refresh => return false,
+            None if is_refresh => return,
             _ => now,
         };
         self.decided.insert(workload, (at, sources));
-        outdated
     }
 
     /// Notes that a source changed.
@@ -129,10 +144,35 @@ mod tests {
     }
 
     #[test]
+    fn a_decision_of_another_replica_settles_too() {
+        let (mut decisions, now) = (Decisions::new(Some(SETTLE)), Instant::now());
+        assert!(!decisions.seen(&workload(), &record(), false, now));
+        assert!(decisions.is_settling(&workload(), &record(), now + SETTLE / 2));
+        assert!(!decisions.is_settling(&workload(), &record(), now + SETTLE));
+    }
+
+    #[test]
+    fn a_change_just_before_a_decision_of_another_replica_is_looked_at_once() {
+        let (mut decisions, now) = (Decisions::new(Some(SETTLE)), Instant::now());
+        decisions.changed(Key::new("n", "app"), "10".into(), now);
+        assert!(decisions.seen(&workload(), &record(), false, now));
+        assert!(!decisions.seen(&workload(), &record(), false, now));
+    }
+
+    #[test]
+    fn ones_own_decision_is_not_news() {
+        let (mut decisions, now) = (Decisions::new(Some(SETTLE)), Instant::now());
+        decisions.decided(decided("10"), now);
+        decisions.changed(Key::new("n", "app"), "10".into(), now);
+        assert!(!decisions.seen(&workload(), &record(), false, now));
+    }
+
+    #[test]
     fn it_can_be_turned_off() {
         let (mut decisions, now) = (Decisions::new(None), Instant::now());
         decisions.changed(Key::new("n", "app"), "10".into(), now);
         assert!(!decisions.decided(decided("9"), now));
+        assert!(!decisions.seen(&workload(), &record(), false, now));
         assert!(!decisions.is_settling(&workload(), &record(), now));
     }
 }

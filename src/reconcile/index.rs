@@ -101,6 +101,11 @@ impl Index {
         self.holders_by_configmap.get(configmap).filter_map(|key| self.holders.get(key)).cloned().collect()
     }
 
+    /// Every ConfigMap that a workload or a holder names.
+    pub fn named(&self) -> impl Iterator<Item = &Key> {
+        self.workloads_by_configmap.keys().chain(self.holders_by_configmap.keys())
+    }
+
     /// A workload.
     #[must_use]
     pub fn workload(&self, key: &WorkloadKey) -> Option<&Arc<WorkloadState>> {

@@ -26,6 +26,10 @@ impl<K: Hash + Eq, V: Ord> Many<K, V> {
         }
     }
 
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.0.keys()
+    }
+
     pub(super) fn get<Q>(&self, key: &Q) -> impl Iterator<Item = &V> + use<'_, K, V, Q>
     where
         K: std::borrow::Borrow<Q>,

@@ -24,6 +24,7 @@ use kube::core::PartialObjectMeta;
 
 use crate::cluster::Cluster;
 use crate::cluster::events::Events;
+use crate::cluster::lease::Leadership;
 use crate::observe::metrics::Metrics;
 use crate::pin::exempt::Exemptions;
 use crate::reconcile::decisions::Decisions;
@@ -49,6 +50,7 @@ pub struct Settings {
 /// The reconciler's state.
 pub struct Reconciler {
     cluster: Cluster,
+    leadership: Leadership,
     settings: Settings,
     metrics: Metrics,
     events: Events,
@@ -61,12 +63,13 @@ pub struct Reconciler {
 const CATCH_UP: Duration = Duration::from_millis(200);
 
 impl Reconciler {
-    /// A reconciler that knows nothing yet.
+    /// A reconciler that knows nothing yet, and changes something only while `leadership` is held.
     #[must_use]
-    pub fn new(cluster: Cluster, settings: Settings, metrics: Metrics) -> Self {
+    pub fn new(cluster: &Cluster, leadership: Leadership, settings: Settings, metrics: Metrics) -> Self {
         Self {
-            events: Events::new(&cluster),
-            cluster,
+            events: Events::new(cluster),
+            cluster: cluster.led_by(leadership.clone()),
+            leadership,
             decisions: Mutex::new(Decisions::new(settings.settle)),
             index: Mutex::new(Index::new(settings.exemptions.clone())),
             settings,

@@ -30,7 +30,7 @@ const SPACING: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Works off `requests`, each a workload to be looked at.
-pub(super) async fn run(reconciler: Arc<Reconciler>, mut requests: UnboundedReceiver<WorkloadKey>) {
+pub(super) async fn run(reconciler: Arc<Reconciler>, requests: &mut UnboundedReceiver<WorkloadKey>) {
     let mut waiting = DelayQueue::new();
     let mut places = HashMap::new();
     let mut last: HashMap<WorkloadKey, Instant> = HashMap::new();

@@ -2,19 +2,19 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::channel::mpsc::UnboundedSender;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::reflector::{ObjectRef, store::Writer};
-use kube::runtime::utils::Backoff;
+use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use tokio::sync::watch::Sender;
 
+use crate::cluster::backoff::Pauses;
 use crate::cluster::workloads::{api_resource, replica_sets};
 use crate::pin::claim;
 use crate::pin::kinds::WorkloadKind;
@@ -154,10 +154,33 @@ impl Feed {
                 let _ = self.notices.unbounded_send((new.clone(), notice));
             }
             self.count_unpinned();
+            self.note_decision(&key, old.as_deref(), &new);
         }
         if old.is_none_or(|old| old.annotations != new.annotations) {
             self.refresh([key]);
         }
+    }
+
+    /// Of the decisions of other replicas nothing is heard but what they have stored.
+    fn note_decision(&self, key: &WorkloadKey, old: Option<&WorkloadState>, new: &WorkloadState) {
+        let of = |name: &str| (old.and_then(|old| old.annotation(name)), new.annotation(name));
+        let ((before, Some(after)), (asked_before, asked)) = (of(meta::RECORD), of(meta::REFRESH)) else { return };
+        if before == Some(after) {
+            return;
+        }
+        let is_refresh = old.is_some() && asked_before != asked;
+        if self.reconciler.decisions().seen(key, &Record::parse(after), is_refresh, Instant::now()) {
+            let _ = self.workloads.unbounded_send(key.clone());
+        }
+    }
+
+    /// Puts all that there is on the queues, for a reconciler that begins in the middle.
+    pub(super) fn everything(&self, snapshots: &Store<Snapshot>) {
+        let named: Vec<_> = self.reconciler.index().named().cloned().collect();
+        self.look_at(named);
+        self.look_at(snapshots.state().iter().map(|snapshot| key_of(snapshot.as_ref())));
+        let workloads: Vec<_> = self.reconciler.index().workloads().cloned().collect();
+        self.refresh(workloads);
     }
 
     fn put_namespace(&self, namespace: &PartialObjectMeta<Namespace>) {
@@ -275,31 +298,5 @@ fn is_unknown_kind(error: &watcher::Error) -> bool {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
         _ => false,
-    }
-}
-
-/// Pauses between the attempts of a watch: short at first, then a few seconds, so that a kind which is installed
-/// later is found soon and an API server that is down is not stormed.
-#[derive(Debug, Clone, Default)]
-struct Pauses(u32);
-
-impl Pauses {
-    const FIRST: Duration = Duration::from_millis(250);
-    const LONGEST: Duration = Duration::from_secs(5);
-}
-
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let pause = Self::FIRST.saturating_mul(1 << self.0.min(8)).min(Self::LONGEST);
-        self.0 += 1;
-        Some(pause)
-    }
-}
-
-impl Backoff for Pauses {
-    fn reset(&mut self) {
-        self.0 = 0;
     }
 }

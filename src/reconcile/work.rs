@@ -15,7 +15,7 @@ use crate::cluster::Error;
 use crate::observe::health::Condition;
 use crate::pin::kinds::WORKLOADS;
 use crate::pin::record::Decided;
-use crate::reconcile::index::Key;
+use crate::reconcile::index::{Key, WorkloadKey};
 use crate::reconcile::watches::Feed;
 use crate::reconcile::{Reconciler, Snapshot, owners, refresh};
 
@@ -47,19 +47,21 @@ pub async fn run(
     tasks.spawn(feed.clone().namespaces());
     let watches = tasks.len();
 
-    let noting = reconciler.clone();
+    let (noting, noted) = (reconciler.clone(), feed.workloads.clone());
     tasks.spawn(async move {
         while let Some(decided) = decisions.next().await {
             let workload = (decided.kind, Key::new(&decided.namespace, &decided.name));
             if noting.decisions().decided(decided, Instant::now()) {
-                let _ = feed.workloads.unbounded_send(workload);
+                let _ = noted.unbounded_send(workload);
             }
         }
     });
     let telling = reconciler.clone();
     tasks.spawn(async move {
         while let Some((workload, notice)) = told.next().await {
-            telling.tell(&[workload], &notice).await;
+            if telling.leadership.is_held() {
+                telling.tell(&[workload], &notice).await;
+            }
         }
     });
     tasks.spawn(async move {
@@ -68,10 +70,7 @@ pub async fn run(
             return;
         }
         synced.set(true);
-        tokio::join!(
-            reconcile_snapshots(reconciler.clone(), reader, snapshot_requests),
-            refresh::run(reconciler, workload_requests),
-        );
+        lead(&reconciler, &feed, &reader, snapshot_requests, workload_requests).await;
     });
     // None of them ends by itself, but for a mistake: then the program is to end, and not to go on without.
     tokio::select! {
@@ -80,10 +79,41 @@ pub async fn run(
     }
 }
 
+/// Works off the queues whenever this replica leads. The watches run in every replica, so that a new leader knows all from
+/// its first moment.
+async fn lead(
+    reconciler: &Arc<Reconciler>,
+    feed: &Feed,
+    reader: &Store<Snapshot>,
+    mut snapshots: UnboundedReceiver<ObjectRef<Snapshot>>,
+    mut workloads: UnboundedReceiver<WorkloadKey>,
+) {
+    loop {
+        tokio::select! {
+            biased;
+            () = reconciler.leadership.held() => {}
+            // Everything is put on the queues anew once there is something to be done.
+            Some(_) = snapshots.next() => continue,
+            Some(_) = workloads.next() => continue,
+        }
+        tracing::info!("this replica reconciles");
+        reconciler.metrics.leads(true);
+        feed.everything(reader);
+        tokio::select! {
+            () = reconciler.leadership.lost() => {}
+            () = reconcile_snapshots(reconciler.clone(), reader.clone(), &mut snapshots) => {}
+            () = refresh::run(reconciler.clone(), &mut workloads) => {}
+        }
+        // What was under way is dropped where it stood: the next leader looks at everything.
+        tracing::info!("this replica does not reconcile any more");
+        reconciler.metrics.leads(false);
+    }
+}
+
 async fn reconcile_snapshots(
     reconciler: Arc<Reconciler>,
     snapshots: Store<Snapshot>,
-    requests: UnboundedReceiver<ObjectRef<Snapshot>>,
+    requests: &mut UnboundedReceiver<ObjectRef<Snapshot>>,
 ) {
     let healer = reconciler.clone();
     let reconcile = |snapshot, context| Box::pin(owners::reconcile(snapshot, context));

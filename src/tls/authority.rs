@@ -3,22 +3,19 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use rcgen::PublicKeyData;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256, SanType,
 };
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{Error, Leaf, Validity, provider};
+use super::{Error, Leaf, Validity, bundle, provider};
 
-/// How long a CA is valid. It changes only by a new process, so it must outlive any.
-const CA_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
-
-/// How long a serving certificate is valid. Well under a year, so that renewal is something that happens and works.
-const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
-
-/// How far validity reaches back, for API servers whose clock is behind ours.
+/// How far validity reaches back at most, for API servers whose clock is behind ours.
 const SKEW: SignedDuration = SignedDuration::from_hours(1);
 
 /// A CA with its key.
@@ -30,20 +27,42 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes a new CA with a key of its own (ECDSA P-256), valid for ten years from `now`.
+    /// Makes a new CA with a key of its own (ECDSA P-256), valid for `life` from `now`.
     ///
     /// # Errors
     ///
     /// [`Error::Make`] and [`Error::Time`], neither of which a working machine shows.
-    pub fn generate(now: Timestamp) -> Result<Self, Error> {
-        let validity = validity(now, CA_LIFE)?;
+    pub fn generate(now: Timestamp, life: SignedDuration) -> Result<Self, Error> {
+        let validity = validity(now, life)?;
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(Error::Make)?;
         let mut params = params("confpin CA", validity);
         // It signs serving certificates and no further CA.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key).map_err(Error::Make)?;
-        Ok(Self { pem: certificate.pem(), certificate: certificate.into(), issuer: Issuer::new(params, key), validity })
+        let certificate: CertificateDer<'static> = certificate.into();
+        Ok(Self { pem: bundle::to_pem([&certificate]), certificate, issuer: Issuer::new(params, key), validity })
+    }
+
+    /// The CA of a certificate and its private key (PKCS #8), both PEM.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stored`] for text that is no certificate of a CA, or no key of it.
+    pub fn from_pem(certificate: &str, key: &str) -> Result<Self, Error> {
+        let stored = Error::Stored;
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|_| stored("holds no certificate"))?;
+        let key = KeyPair::from_pem(key).map_err(|_| stored("holds no private key that can be used"))?;
+        let (_, parsed) = X509Certificate::from_der(&der).map_err(Error::Parse)?;
+        if !parsed.is_ca() {
+            return Err(stored("holds a certificate that is not a CA's"));
+        }
+        if parsed.public_key().raw != key.subject_public_key_info() {
+            return Err(stored("holds a certificate and the private key of another one"));
+        }
+        let validity = Validity::of(&der)?;
+        let issuer = Issuer::from_ca_cert_der(&der, key).map_err(Error::Make)?;
+        Ok(Self { issuer, pem: bundle::to_pem([&der]), certificate: der, validity })
     }
 
     /// The CA's certificate, PEM: what the API server has to trust.
@@ -51,18 +70,28 @@ impl Authority {
         &self.pem
     }
 
+    /// The CA's certificate.
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    /// The CA's private key, PEM (PKCS #8). For where it is kept, and for nowhere else.
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
     /// From when until when the CA is valid.
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// Issues a serving certificate with a new key for `hosts`, valid for 90 days from `now`, or for as long as the CA.
+    /// Issues a serving certificate with a new key for `hosts`, valid for `life` from `now`, or for as long as the CA.
     ///
     /// # Errors
     ///
     /// [`Error::Make`] for a host that a certificate cannot name; else as for [`generate`](Self::generate).
-    pub fn issue(&self, hosts: &[ServerName<'_>], now: Timestamp) -> Result<Leaf, Error> {
-        let mut validity = validity(now, LEAF_LIFE)?;
+    pub fn issue(&self, hosts: &[ServerName<'_>], now: Timestamp, life: SignedDuration) -> Result<Leaf, Error> {
+        let mut validity = validity(now, life)?;
         validity.not_after = validity.not_after.min(self.validity.not_after);
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(Error::Make)?;
         let mut params = params("confpin webhook", validity);
@@ -82,7 +111,8 @@ impl Authority {
 fn validity(now: Timestamp, life: SignedDuration) -> Result<Validity, Error> {
     let now = Timestamp::from_second(now.as_second()).map_err(Error::Time)?;
     Ok(Validity {
-        not_before: now.checked_sub(SKEW).map_err(Error::Time)?,
+        // Of a short life, a small part: it is to end two thirds of the way, and not before it has begun.
+        not_before: now.checked_sub(SKEW.min(life / 8)).map_err(Error::Time)?,
         not_after: now.checked_add(life).map_err(Error::Time)?,
     })
 }
@@ -115,7 +145,9 @@ mod tests {
     use rustls::client::WebPkiServerVerifier;
     use rustls::client::danger::ServerCertVerifier;
     use rustls::pki_types::UnixTime;
-    use rustls::pki_types::pem::PemObject;
+
+    const CA_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
+    const LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
 
     fn now() -> Timestamp {
         "2026-06-01T12:00:00.5Z".parse().unwrap()
@@ -144,16 +176,16 @@ mod tests {
     #[case::ipv6("::1")]
     #[case::dns("confpin.confpin.svc")]
     fn a_client_that_trusts_the_ca_accepts_the_leaf(#[case] host: &'static str) {
-        let authority = Authority::generate(now()).unwrap();
-        let leaf = authority.issue(&hosts(&[host]), now()).unwrap();
+        let authority = Authority::generate(now(), CA_LIFE).unwrap();
+        let leaf = authority.issue(&hosts(&[host]), now(), LIFE).unwrap();
         verify(&authority, &leaf, host, now()).unwrap();
         verify(&authority, &leaf, "other.example", now()).unwrap_err();
     }
 
     #[test]
     fn a_leaf_is_valid_an_hour_back_and_at_most_a_year_ahead() {
-        let authority = Authority::generate(now()).unwrap();
-        let leaf = authority.issue(&hosts(&["a.example"]), now()).unwrap();
+        let authority = Authority::generate(now(), CA_LIFE).unwrap();
+        let leaf = authority.issue(&hosts(&["a.example"]), now(), LIFE).unwrap();
         verify(&authority, &leaf, "a.example", later(-1)).unwrap();
         verify(&authority, &leaf, "a.example", later(-2)).unwrap_err();
         verify(&authority, &leaf, "a.example", later(365 * 24)).unwrap_err();
@@ -162,22 +194,44 @@ mod tests {
 
     #[test]
     fn what_is_said_of_the_validity_is_what_the_certificate_says() {
-        let authority = Authority::generate(now()).unwrap();
-        let leaf = authority.issue(&hosts(&["a.example"]), now()).unwrap();
+        let authority = Authority::generate(now(), CA_LIFE).unwrap();
+        let leaf = authority.issue(&hosts(&["a.example"]), now(), LIFE).unwrap();
         assert_eq!(Validity::of(&leaf.certified.cert[0]).unwrap(), leaf.validity);
         assert_eq!(Validity::of(&authority.certificate).unwrap(), authority.validity());
     }
 
     #[test]
     fn a_leaf_does_not_outlive_its_ca() {
-        let authority = Authority::generate(now()).unwrap();
-        let leaf = authority.issue(&hosts(&["a.example"]), later(10 * 365 * 24 - 1)).unwrap();
+        let authority = Authority::generate(now(), CA_LIFE).unwrap();
+        let leaf = authority.issue(&hosts(&["a.example"]), later(365 * 24 - 1), LIFE).unwrap();
         assert_eq!(leaf.validity.not_after, authority.validity().not_after);
     }
 
     #[test]
     fn a_foreign_ca_is_not_trusted() {
-        let leaf = Authority::generate(now()).unwrap().issue(&hosts(&["a.example"]), now()).unwrap();
-        verify(&Authority::generate(now()).unwrap(), &leaf, "a.example", now()).unwrap_err();
+        let leaf = Authority::generate(now(), CA_LIFE).unwrap().issue(&hosts(&["a.example"]), now(), LIFE).unwrap();
+        verify(&Authority::generate(now(), CA_LIFE).unwrap(), &leaf, "a.example", now()).unwrap_err();
+    }
+
+    #[test]
+    fn a_kept_ca_signs_as_the_one_that_was_made() {
+        let made = Authority::generate(now(), CA_LIFE).unwrap();
+        let kept = Authority::from_pem(made.ca_pem(), &made.key_pem()).unwrap();
+        let leaf = kept.issue(&hosts(&["a.example"]), now(), LIFE).unwrap();
+        verify(&made, &leaf, "a.example", now()).unwrap();
+        assert_eq!(kept.validity(), made.validity());
+        assert_eq!(kept.ca_pem(), made.ca_pem());
+    }
+
+    #[test]
+    fn what_is_no_ca_with_its_key_is_refused() {
+        let (one, other) = (Authority::generate(now(), CA_LIFE).unwrap(), Authority::generate(now(), CA_LIFE).unwrap());
+        let leaf = one.issue(&hosts(&["a.example"]), now(), LIFE).unwrap();
+        let leaf = bundle::to_pem([&leaf.certified.cert[0]]);
+        for (certificate, key) in
+            [(one.ca_pem(), &*other.key_pem()), (&*leaf, &*one.key_pem()), ("", &*one.key_pem()), (one.ca_pem(), "x")]
+        {
+            assert!(Authority::from_pem(certificate, key).is_err());
+        }
     }
 }

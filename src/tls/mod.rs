@@ -1,8 +1,10 @@
 //! The webhook's side of TLS: where the serving certificate comes from, how it is replaced under load, and who may connect.
 //!
-//! What the API server is told to trust (`caBundle`) is not set here; see [`rotation::Keeper::ca_pem`].
+//! What the API server is told to trust (`caBundle`) is not set here; see [`rotation::Keeper::ca_pem`], and [`crate::trust`]
+//! for a CA that several replicas share.
 
 pub mod authority;
+pub mod bundle;
 pub mod files;
 pub mod resolver;
 pub mod rotation;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, pem};
+use rustls::pki_types::{CertificateDer, pem};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
@@ -21,23 +23,6 @@ use rustls::{RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer, X509Certificate, X509Error};
 
 use resolver::Resolver;
-
-/// Where the serving certificate comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Certificates {
-    /// Two PEM files that somebody else keeps, such as cert-manager through a mounted Secret.
-    Files {
-        /// The certificate, its chain behind it.
-        cert: PathBuf,
-        /// The certificate's private key.
-        key: PathBuf,
-    },
-    /// A CA of this process's own, in memory, and a certificate of it for one host.
-    SelfMade {
-        /// The host by which the API server calls.
-        host: ServerName<'static>,
-    },
-}
 
 /// Why there is no certificate, or no TLS configuration.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +57,9 @@ pub enum Error {
     /// A key or certificate cannot be made.
     #[error("failed to make a certificate")]
     Make(#[source] rcgen::Error),
+    /// What is kept of a CA cannot be used.
+    #[error("failed to use the kept CA: it {0}")]
+    Stored(&'static str),
     /// The client CAs cannot be used.
     #[error("failed to use the client CAs of {}", path.display())]
     ClientCa {

@@ -2,10 +2,11 @@
 //!
 //! Everything is decided by [`Keeper::step`], which is given the time; [`Keeper::run`] only calls it again and again.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rustls::pki_types::ServerName;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -13,12 +14,18 @@ use tokio_util::sync::CancellationToken;
 use super::authority::Authority;
 use super::files::Files;
 use super::resolver::Resolver;
-use super::{Certificates, Error, Leaf, Validity};
+use super::{Error, Leaf, Validity};
 use crate::observe::metrics::Metrics;
 
 /// How often files are read and the age of the certificate is looked at. By the wall clock each time, and not by one long sleep,
 /// which would not count the time that a machine is suspended.
 const POLL: Duration = Duration::from_secs(5);
+
+/// How long a CA in memory is valid. It changes only by a new process, so it must outlive any.
+const CA_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
+
+/// How long a certificate of it is valid. Well under a year, so that renewal is something that happens and works.
+const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
 
 /// The serving certificate and whatever it takes to replace it.
 pub struct Keeper {
@@ -43,27 +50,31 @@ pub enum Step {
 }
 
 impl Keeper {
-    /// Reads or makes the first certificate.
+    /// Serves what two files hold; see [`Files`].
     ///
     /// # Errors
     ///
-    /// Whatever is wrong with the files; see [`Files::open`] and [`Authority::generate`].
-    pub async fn open(certificates: &Certificates, now: Timestamp, metrics: Metrics) -> Result<Self, Error> {
-        let (source, leaf) = match certificates {
-            Certificates::Files { cert, key } => {
-                let (files, leaf) = Files::open(cert.clone(), key.clone()).await?;
-                (Source::Files(files), leaf)
-            }
-            Certificates::SelfMade { host } => {
-                let authority = Box::new(Authority::generate(now)?);
-                let hosts = vec![host.clone()];
-                let leaf = authority.issue(&hosts, now)?;
-                (Source::SelfMade { authority, hosts }, leaf)
-            }
-        };
+    /// Whatever is wrong with the files; see [`Files::open`].
+    pub async fn files(cert: PathBuf, key: PathBuf, metrics: Metrics) -> Result<Self, Error> {
+        let (files, leaf) = Files::open(cert, key).await?;
+        Ok(Self::new(Source::Files(files), leaf, metrics))
+    }
+
+    /// Makes a CA of this process's own, in memory, and serves a certificate of it for `host`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Authority::generate`].
+    pub fn self_made(host: ServerName<'static>, now: Timestamp, metrics: Metrics) -> Result<Self, Error> {
+        let authority = Box::new(Authority::generate(now, CA_LIFE)?);
+        let hosts = vec![host];
+        let leaf = authority.issue(&hosts, now, LEAF_LIFE)?;
+        Ok(Self::new(Source::SelfMade { authority, hosts }, leaf, metrics))
+    }
+
+    fn new(source: Source, leaf: Leaf, metrics: Metrics) -> Self {
         metrics.certificate_expires(leaf.validity.not_after);
-        let resolver = Arc::new(Resolver::new(leaf.certified));
-        Ok(Self { source, resolver, validity: leaf.validity, metrics })
+        Self { source, resolver: Arc::new(Resolver::new(leaf.certified)), validity: leaf.validity, metrics }
     }
 
     /// What the TLS configuration takes its certificate from.
@@ -88,7 +99,7 @@ impl Keeper {
         let next = match &mut self.source {
             Source::Files(files) => files.changed().await?,
             Source::SelfMade { .. } if now < self.validity.renew_at() => None,
-            Source::SelfMade { authority, hosts } => Some(authority.issue(hosts, now)?),
+            Source::SelfMade { authority, hosts } => Some(authority.issue(hosts, now, LEAF_LIFE)?),
         };
         let Some(Leaf { certified, validity }) = next else {
             return Ok(Step::Kept);
@@ -166,8 +177,7 @@ mod tests {
     }
 
     async fn keeper(volume: &Path) -> Keeper {
-        let certificates = Certificates::Files { cert: volume.join("tls.crt"), key: volume.join("tls.key") };
-        Keeper::open(&certificates, now(), Metrics::default()).await.unwrap()
+        Keeper::files(volume.join("tls.crt"), volume.join("tls.key"), Metrics::default()).await.unwrap()
     }
 
     #[tokio::test]
@@ -176,13 +186,13 @@ mod tests {
         let (cert, key) = pair("a.example");
         mount(volume.path(), "1", &cert, &key);
         let mut keeper = keeper(volume.path()).await;
-        let first = keeper.resolver().current();
+        let first = keeper.resolver().current().unwrap();
         assert_eq!(keeper.step(now()).await.unwrap(), Step::Kept);
 
         let (cert, key) = pair("a.example");
         mount(volume.path(), "2", &cert, &key);
         assert_eq!(keeper.step(now()).await.unwrap(), Step::Replaced);
-        assert_ne!(keeper.resolver().current().cert, first.cert);
+        assert_ne!(keeper.resolver().current().unwrap().cert, first.cert);
         assert_eq!(keeper.step(now()).await.unwrap(), Step::Kept);
     }
 
@@ -192,7 +202,7 @@ mod tests {
         let (cert, key) = pair("a.example");
         mount(volume.path(), "1", &cert, &key);
         let mut keeper = keeper(volume.path()).await;
-        let first = keeper.resolver().current();
+        let first = keeper.resolver().current().unwrap();
 
         let (cert, _) = pair("a.example");
         mount(volume.path(), "2", &cert, &key);
@@ -203,7 +213,7 @@ mod tests {
         assert!(matches!(keeper.step(now()).await, Err(Error::Pem { .. })));
         fs::remove_file(volume.path().join("tls.key")).unwrap();
         assert!(matches!(keeper.step(now()).await, Err(Error::Read { .. })));
-        assert_eq!(keeper.resolver().current().cert, first.cert);
+        assert_eq!(keeper.resolver().current().unwrap().cert, first.cert);
 
         let (cert, key) = pair("a.example");
         mount(volume.path(), "4", &cert, &key);
@@ -212,20 +222,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_self_made_certificate_is_renewed_under_the_same_ca_when_it_is_due() {
-        let certificates = Certificates::SelfMade { host: "a.example".try_into().unwrap() };
-        let mut keeper = Keeper::open(&certificates, now(), Metrics::default()).await.unwrap();
-        let (ca, first) = (keeper.ca_pem().unwrap().to_owned(), keeper.resolver().current());
+        let mut keeper = Keeper::self_made("a.example".try_into().unwrap(), now(), Metrics::default()).unwrap();
+        let (ca, first) = (keeper.ca_pem().unwrap().to_owned(), keeper.resolver().current().unwrap());
         assert_eq!(keeper.step(days(59)).await.unwrap(), Step::Kept);
         assert_eq!(keeper.step(days(61)).await.unwrap(), Step::Replaced);
         assert_eq!(keeper.step(days(61)).await.unwrap(), Step::Kept);
         assert_eq!(keeper.ca_pem().unwrap(), ca);
-        assert_ne!(keeper.resolver().current().cert, first.cert);
+        assert_ne!(keeper.resolver().current().unwrap().cert, first.cert);
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_runs_until_it_is_told_to_stop() {
-        let certificates = Certificates::SelfMade { host: "a.example".try_into().unwrap() };
-        let keeper = Keeper::open(&certificates, Timestamp::now(), Metrics::default()).await.unwrap();
+        let host = "a.example".try_into().unwrap();
+        let keeper = Keeper::self_made(host, Timestamp::now(), Metrics::default()).unwrap();
         let stop = CancellationToken::new();
         let task = tokio::spawn(keeper.run(stop.clone()));
         stop.cancel();

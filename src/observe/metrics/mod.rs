@@ -55,6 +55,9 @@ pub struct Metrics {
     watch_errors: Family<ByWatch, Counter>,
     certificate_expiry: Gauge<f64, AtomicU64>,
     certificate_reload_failures: Counter,
+    ca_expiry: Gauge<f64, AtomicU64>,
+    trust_published: Counter,
+    leader: Gauge,
 }
 
 /// A request that is being worked on, until it is dropped.
@@ -92,6 +95,9 @@ impl Metrics {
             watch_errors: Family::default(),
             certificate_expiry: Gauge::default(),
             certificate_reload_failures: Counter::default(),
+            ca_expiry: Gauge::default(),
+            trust_published: Counter::default(),
+            leader: Gauge::default(),
         };
         metrics.register(&mut registry);
         metrics.registry = Arc::new(registry);
@@ -177,6 +183,21 @@ impl Metrics {
     /// The serving certificate could not be replaced.
     pub fn certificate_reload_failed(&self) {
         self.certificate_reload_failures.inc();
+    }
+
+    /// When the CA that signs serving certificates expires.
+    pub fn ca_expires(&self, at: Timestamp) {
+        self.ca_expiry.set(at.as_duration().as_secs_f64());
+    }
+
+    /// The webhook configuration was told which CAs to trust.
+    pub fn trust_published(&self) {
+        self.trust_published.inc();
+    }
+
+    /// Whether this replica reconciles.
+    pub fn leads(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
     }
 
     /// All metrics as OpenMetrics text; see [`CONTENT_TYPE`].

@@ -36,6 +36,17 @@ impl Metrics {
             Unit::Seconds,
             self.certificate_expiry.clone(),
         );
+        registry.register_with_unit(
+            "ca_expiry_timestamp",
+            "When the CA that signs serving certificates expires, since the epoch; 0 where somebody else keeps it",
+            Unit::Seconds,
+            self.ca_expiry.clone(),
+        );
+        registry.register(
+            "trust_published",
+            "Writes of the CA bundle to the webhook configuration: rotations, and repairs of foreign edits",
+            self.trust_published.clone(),
+        );
         registry.register(
             "certificate_reload_failures",
             "Attempts to replace the serving certificate that failed",
@@ -44,6 +55,7 @@ impl Metrics {
     }
 
     fn register_reconciler(&self, registry: &mut Registry) {
+        registry.register("leader", "1 while this replica reconciles, else 0", self.leader.clone());
         registry.register("owner_patches", "Owner references written to snapshots", self.owner_patches.clone());
         registry.register_with_unit(
             "owner_delay",

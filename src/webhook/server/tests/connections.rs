@@ -60,7 +60,7 @@ async fn a_certificate_is_replaced_under_load() {
     let first = peer_certificate(&server).await;
     assert_eq!(old.request(server.request(PATH)).await.unwrap().status(), StatusCode::OK);
     for _ in 0..3 {
-        let leaf = server.authority.issue(&localhost(), Timestamp::now()).unwrap();
+        let leaf = server.authority.issue(&localhost(), Timestamp::now(), LIFE).unwrap();
         let expected = leaf.certified.cert[0].clone();
         server.resolver.replace(leaf.certified);
         assert_eq!(peer_certificate(&server).await, expected);

@@ -32,6 +32,9 @@ use crate::tls::{self, provider};
 
 type Answer = BoxFuture<'static, Response>;
 
+/// How long the certificates of the tests are valid.
+const LIFE: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
+
 /// A handler that is a function.
 struct Does<F>(F);
 
@@ -101,8 +104,8 @@ where
     F: Fn(Bytes, Instant) -> Answer + Send + Sync + 'static,
 {
     let Setup { limits, client_roots, drain } = setup.into();
-    let authority = Authority::generate(Timestamp::now()).unwrap();
-    let leaf = authority.issue(&localhost(), Timestamp::now()).unwrap();
+    let authority = Authority::generate(Timestamp::now(), LIFE).unwrap();
+    let leaf = authority.issue(&localhost(), Timestamp::now(), LIFE).unwrap();
     let resolver = Arc::new(Resolver::new(leaf.certified));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,19 +1,19 @@
 //! Composition: the client, the servers, the reconciler, and how they end.
 
+mod connect;
+mod serving;
+
 use std::net::TcpListener;
 use std::pin::pin;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use axum::http::{HeaderValue, header};
-use jiff::Timestamp;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config as ClientConfig};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use crate::cluster::events::Events;
-use crate::config::{ClusterAccess, Config};
+use crate::cluster::lease::{Candidate, Leadership};
+use crate::config::Config;
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 use crate::observe::shutdown::Signals;
@@ -22,13 +22,10 @@ use crate::pin::webhook_configuration::{self, FailurePolicy, PATH, client_by_url
 use crate::reconcile::work;
 use crate::reconcile::{Reconciler, Settings};
 use crate::tls;
-use crate::tls::rotation::Keeper;
 use crate::webhook::admission::Admission;
 use crate::webhook::handler::Handler;
 use crate::webhook::server::{Server, admin};
-
-/// How confpin calls itself to the API server, for its audit log.
-const USER_AGENT: &str = concat!("confpin/", env!("CARGO_PKG_VERSION"));
+use serving::Serving;
 
 /// Runs confpin until a signal ends it: the first lets requests in flight finish, the second does not.
 ///
@@ -55,19 +52,21 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     let health = Health::default();
     let synced = config.reconcile.then(|| health.condition("the watches to be synced"));
     let registered = health.condition("the webhook to be registered");
-    let keeper = Keeper::open(&config.certificates, Timestamp::now(), metrics.clone()).await?;
+    let client = connect::connect(&config.cluster).await?;
+    let namespace = config.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+    let cluster = Cluster::new(client);
+    let serving = Serving::open(&config.certificates, &cluster, &namespace, &health, &metrics).await?;
     let client_roots = match &config.client_ca {
         Some(path) => Some(tls::client_roots(path).await?),
         None => None,
     };
-    let tls = Arc::new(tls::server_config(keeper.resolver(), client_roots)?);
-    let cluster = Cluster::new(connect(&config.cluster).await?);
+    let tls = Arc::new(tls::server_config(serving.resolver(), client_roots)?);
 
     let admin_listener = bind(config.admin_listen, "--admin-listen")?;
     let listener = bind(config.listen, "--listen")?;
     tracing::info!(webhook = ?listener.local_addr(), admin = ?admin_listener.local_addr(), "listening");
 
-    let ca_pem = keeper.ca_pem().map(str::to_owned);
+    let register = serving.registration();
     let (decide, decisions) = futures::channel::mpsc::unbounded();
     let server = Server {
         tls,
@@ -96,13 +95,19 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
         min_interval: config.min_interval,
         exemptions: exemptions(&config),
     };
-    let reconciler = Arc::new(Reconciler::new(cluster.clone(), settings, metrics.clone()));
+    let candidate = config
+        .lease
+        .as_ref()
+        .filter(|_| config.reconcile)
+        .map(|lease| Candidate::new(cluster.client(), &namespace, &lease.name, &lease.identity));
+    let leadership = candidate.as_ref().map_or_else(Leadership::always, Candidate::leadership);
+    let reconciler = Arc::new(Reconciler::new(&cluster, leadership, settings, metrics.clone()));
 
     // The admin server tells that the rest is draining, so it ends last.
     let ended = CancellationToken::new();
     let _end = ended.clone().drop_guard();
     let registration = async {
-        if let (Some(url), Some(ca_pem)) = (&config.webhook_url, &ca_pem) {
+        if let Some((url, ca_pem)) = &register {
             let client = client_by_url(url.with_default_path(PATH), ca_pem);
             cluster.register_webhook(&client, FailurePolicy::Fail).await?;
             tracing::info!(%url, "registered the webhook");
@@ -128,12 +133,18 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
         if stop.is_cancelled() { Ok(()) } else { bail!("the reconciler ended early") }
     };
     let certificates = async {
-        keeper.run(ended.clone()).await;
+        serving.run(ended.clone()).await;
         Ok(())
     };
-    tokio::try_join!(registration, webhook, admin, reconcile, certificates)?;
+    let election = async {
+        if let Some(candidate) = candidate {
+            candidate.run(stop.clone()).await;
+        }
+        Ok(())
+    };
+    tokio::try_join!(registration, webhook, admin, reconcile, certificates, election)?;
     tracing::info!("drained");
-    if config.webhook_url.is_some() {
+    if register.is_some() {
         // Left in place: what is not pinned must not get in unseen because confpin is restarted.
         tracing::warn!(
             "the API server refuses changes to workloads of labelled namespaces until confpin runs again; \
@@ -154,22 +165,4 @@ fn bind(address: std::net::SocketAddr, option: &str) -> Result<TcpListener> {
         TcpListener::bind(address).with_context(|| format!("failed to listen on {address}; give another {option}"))?;
     listener.set_nonblocking(true).with_context(|| format!("failed to listen on {address}"))?;
     Ok(listener)
-}
-
-/// A client by the options, else by the pod's service account, else by the usual kubeconfig.
-async fn connect(access: &ClusterAccess) -> Result<Client> {
-    let options = KubeConfigOptions { context: access.context.clone(), ..KubeConfigOptions::default() };
-    let mut config = match (&access.kubeconfig, &access.context) {
-        (Some(path), _) => {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("failed to read --kubeconfig {}", path.display()))?;
-            ClientConfig::from_custom_kubeconfig(file, &options).await.context("failed to use the kubeconfig")?
-        }
-        (None, Some(_)) => ClientConfig::from_kubeconfig(&options).await.context("failed to use --context")?,
-        (None, None) => ClientConfig::infer()
-            .await
-            .context("failed to find a cluster: give --kubeconfig, or run in one with a service account")?,
-    };
-    config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
-    Client::try_from(config).context("failed to make a client")
 }
