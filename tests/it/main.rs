@@ -13,6 +13,7 @@ mod fresh;
 mod generated_name;
 mod healing;
 mod helm;
+mod installation;
 mod late_kinds;
 mod limits;
 mod matrix;
@@ -20,6 +21,7 @@ mod opt_out;
 mod orphans;
 mod ownership;
 mod paused;
+mod policy;
 mod race;
 mod reapply;
 mod references;
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         generated_name::TESTS,
         healing::TESTS,
         helm::TESTS,
+        installation::TESTS,
         late_kinds::TESTS,
         limits::TESTS,
         matrix::TESTS,
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         orphans::TESTS,
         ownership::TESTS,
         paused::TESTS,
+        policy::TESTS,
         race::TESTS,
         reapply::TESTS,
         references::TESTS,
