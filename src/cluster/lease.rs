@@ -275,7 +275,7 @@ mod tests {
     async fn leadership_that_is_taken_away_ends_at_once() {
         let until = watch::Sender::new(Some(Instant::now() + Duration::from_secs(3600)));
         let leadership = Leadership(Some(until.subscribe()));
-        tokio::join!(leadership.lost(), async { drop(until.send_replace(None)) });
+        tokio::join!(leadership.lost(), async { _ = until.send_replace(None) });
         assert!(!leadership.is_held());
     }
 

@@ -13,12 +13,14 @@ mod fresh;
 mod generated_name;
 mod healing;
 mod helm;
+mod installed;
 mod installation;
 mod late_kinds;
 mod limits;
 mod matrix;
 mod opt_out;
 mod orphans;
+mod outages;
 mod ownership;
 mod paused;
 mod policy;
@@ -50,12 +52,14 @@ fn main() -> ExitCode {
         generated_name::TESTS,
         healing::TESTS,
         helm::TESTS,
+        installed::TESTS,
         installation::TESTS,
         late_kinds::TESTS,
         limits::TESTS,
         matrix::TESTS,
         opt_out::TESTS,
         orphans::TESTS,
+        outages::TESTS,
         ownership::TESTS,
         paused::TESTS,
         policy::TESTS,

@@ -43,7 +43,7 @@ async fn a_wrong_command_line_is_refused_before_a_port_is_bound() -> Result<()> 
     for (arguments, told) in [
         (&[][..], "--webhook-url"),
         (&["--tls-cert=cert.pem"], "--tls-key"),
-        (&[url, "--tls-cert=cert.pem", "--tls-key=key.pem"], "one or the other"),
+        (&[url, "--tls-cert=cert.pem", "--tls-key=key.pem"], "one of the three"),
         (&["--webhook-url=http://127.0.0.1:1"], "--webhook-url"),
         (&[url, "--orphan-grace=soon"], "--orphan-grace"),
         (&[url, "--max-body=1"], "--max-body"),

@@ -14,6 +14,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("runc", "/usr/sbin/runc"),
     ("containernetworking-plugins", "/usr/lib/cni/ptp"),
     ("busybox-static", "/bin/busybox"),
+    ("buildah", "/usr/bin/buildah"),
     ("iproute2", "/usr/sbin/ip"),
 ];
 

@@ -73,13 +73,30 @@ impl Node<'_> {
     pub async fn restart_container(&self, namespace: &str, pod: &str) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client(), namespace);
         let before = first_container(&pods, pod).await?;
-        let id = before.container_id.as_deref().and_then(|id| id.split_once("://")).context("it does not run")?.1;
-        self.node.ctr(&["tasks", "kill", "--signal", "SIGKILL", "--all", id]).await?;
+        self.kill_container(namespace, pod).await?;
         wait_for(&format!("the first container of {namespace}/{pod} to run again"), RESTARTED, async || {
             let now = first_container(&pods, pod).await?;
             Ok((now.restart_count > before.restart_count && now.ready).then_some(()))
         })
         .await
+    }
+
+    /// Kills the first container's processes, and does not wait for what becomes of it.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub async fn kill_container(&self, namespace: &str, pod: &str) -> Result<()> {
+        let container = first_container(&Api::namespaced(self.cluster.client(), namespace), pod).await?;
+        let id = container.container_id.as_deref().and_then(|id| id.split_once("://")).context("it does not run")?.1;
+        self.node.ctr(&["tasks", "kill", "--signal", "SIGKILL", "--all", id]).await.map(drop)
+    }
+
+    /// Puts the images of an archive on the node, as `docker save` and `buildah push … docker-archive:` write it.
+    ///
+    /// # Errors
+    /// If containerd refuses it.
+    pub async fn import_images(&self, archive: &Path) -> Result<()> {
+        self.node.import_images(archive).await
     }
 
     /// Puts an image on the node that has busybox and the given files: paths in the image and where their content is.

@@ -103,11 +103,13 @@ impl RealNode {
     /// Builds an image and puts it on the node.
     pub(crate) async fn load_image(&self, layout: &Layout, name: &str, files: &[(&str, &Path)]) -> Result<()> {
         let archive = image::build(&node_folder(layout).join("images"), name, files).await?;
+        self.import_images(&archive).await.with_context(|| format!("failed to load the image {name}"))
+    }
+
+    /// Puts the images of an archive on the node.
+    pub(crate) async fn import_images(&self, archive: &Path) -> Result<()> {
         let path = archive.display().to_string();
-        self.ctr(&["images", "import", "--snapshotter", "native", &path])
-            .await
-            .with_context(|| format!("failed to load the image {name}"))?;
-        Ok(())
+        self.ctr(&["images", "import", "--snapshotter", "native", &path]).await.map(drop)
     }
 }
 
@@ -203,6 +205,8 @@ fn kubelet_configuration(layout: &Layout, network: &Network, folder: &Path) -> R
         "localStorageCapacityIsolation": false,
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "makeIPTablesUtilChains": false,
+        // A container that a test kills again and again comes back at once, and not after minutes.
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
         // How soon a changed ConfigMap is seen in a volume: a minute by default.
         "syncFrequency": "5s",
     });

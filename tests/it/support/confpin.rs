@@ -131,12 +131,7 @@ impl Confpin {
 
     /// Asks the admin server: the status and the text.
     pub async fn ask(&self, path: &str) -> Result<(u16, String)> {
-        let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-        let uri = format!("http://127.0.0.1:{}/{path}", self.admin_port).parse()?;
-        let answer = tokio::time::timeout(Duration::from_secs(5), client.get(uri)).await??;
-        let status = answer.status().as_u16();
-        let body = answer.into_body().collect().await?.to_bytes();
-        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+        ask(&format!("http://127.0.0.1:{}/{path}", self.admin_port)).await
     }
 
     /// The sum of a metric over all labels that contain `labels`.
@@ -167,6 +162,15 @@ impl Confpin {
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Asks an admin server: the status and the text.
+pub async fn ask(url: &str) -> Result<(u16, String)> {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let answer = tokio::time::timeout(Duration::from_secs(5), client.get(url.parse()?)).await??;
+    let status = answer.status().as_u16();
+    let body = answer.into_body().collect().await?.to_bytes();
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
 impl Drop for Confpin {

@@ -132,7 +132,9 @@ pub fn complaints(everything: bool) -> Vec<String> {
 }
 
 fn granted() -> BTreeSet<Right> {
-    let rules = rbac::cluster_role().rules.unwrap_or_default();
+    let cluster_wide = [rbac::cluster_role(), rbac::certificates_cluster_role()].map(|role| role.rules);
+    let own = [rbac::role(install::NAMESPACE), rbac::certificates_role(install::NAMESPACE)].map(|role| role.rules);
+    let rules: Vec<_> = cluster_wide.into_iter().chain(own).flatten().flatten().collect();
     let rights = rules.iter().flat_map(|rule| {
         let (groups, resources) = (rule.api_groups.iter().flatten(), rule.resources.iter().flatten());
         let pairs = groups.flat_map(move |group| resources.clone().map(move |resource| (group, resource)));

@@ -36,6 +36,13 @@ impl World {
     /// Starts confpin, and waits until the API server asks it: it takes a moment to see a new registration.
     pub async fn start_confpin(&self) -> Result<()> {
         self.confpin.start().await?;
+        self.wait_until_asked()
+            .await
+            .with_context(|| format!("the end of confpin's log: {}", self.confpin.log_end()))
+    }
+
+    /// Waits until the API server asks a confpin, wherever it runs.
+    pub async fn wait_until_asked(&self) -> Result<()> {
         let namespace = self.cluster.namespace("probe").label(LABEL.0, LABEL.1).create().await?;
         let configmaps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace.name());
         let source: ConfigMap = serde_json::from_value(configmap("probe", "1"))?;
@@ -50,7 +57,6 @@ impl World {
             Ok((got[0]["configMap"]["name"] != sent[0]["configMap"]["name"]).then_some(()))
         })
         .await
-        .with_context(|| format!("the end of confpin's log: {}", self.confpin.log_end()))
     }
 
     /// A namespace that confpin serves.
