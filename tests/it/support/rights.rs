@@ -36,9 +36,15 @@ static NOTED: Mutex<Noted> = Mutex::new(Noted { used: BTreeSet::new(), refused: 
 
 /// Makes confpin's account as an installation does, with its rights and its policies, and returns a kubeconfig for it.
 pub async fn install(cluster: &Cluster) -> Result<PathBuf> {
-    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/base");
-    let files = ["namespace.yaml", "serviceaccount.yaml", "rbac.yaml", "policy.yaml"];
-    let files = files.map(|name| format!("--filename={}", base.join(name).display()));
+    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
+    let files = [
+        "base/namespace.yaml",
+        "base/serviceaccount.yaml",
+        "base/rbac.yaml",
+        "base/policy.yaml",
+        "overlays/self-managed/rbac.yaml",
+    ];
+    let files = files.map(|name| format!("--filename={}", manifests.join(name).display()));
     let apply = cluster.kubectl(["apply".to_owned(), "--filename=-".to_owned()].into_iter().chain(files));
     apply.stdin(registration()).run().await.context("failed to install confpin's rights")?;
     let token = cluster.service_account_token(install::NAMESPACE, install::NAME).await?;
