@@ -13,6 +13,7 @@ mod fresh;
 mod generated_name;
 mod healing;
 mod helm;
+mod installation;
 mod late_kinds;
 mod limits;
 mod matrix;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         generated_name::TESTS,
         healing::TESTS,
         helm::TESTS,
+        installation::TESTS,
         late_kinds::TESTS,
         limits::TESTS,
         matrix::TESTS,
