@@ -29,7 +29,21 @@ fn main() -> Result<()> {
     write(&chart, "webhook.yaml", &[document(&configuration)?])?;
     write(&chart, "rbac.yaml", &rights(namespace)?)?;
     write(&chart, "policy.yaml", &policies(namespace)?)?;
-    write(&chart, "rbac-self-managed.yaml", &certificate_rights(namespace)?)
+    write(&chart, "rbac-self-managed.yaml", &certificate_rights(namespace)?)?;
+    write(&manifests.join("monitoring"), "prometheusrule.yaml", &[prometheus_rule(&manifests.join("monitoring"))?])
+}
+
+/// The alerts as the Prometheus Operator takes them.
+fn prometheus_rule(folder: &Path) -> Result<String> {
+    let path = folder.join("rules.yaml");
+    let rules = fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
+    let groups = rules.lines().filter(|line| !line.starts_with('#')).map(|line| format!("  {line}\n"));
+    Ok(format!(
+        "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: {}\n  namespace: {}\nspec:\n{}",
+        install::NAME,
+        install::NAMESPACE,
+        groups.collect::<String>()
+    ))
 }
 
 fn webhook(namespace: &str) -> Result<String> {

@@ -1,0 +1,186 @@
+//! The manifests: kustomize and Helm render the same objects, and a real API server takes them and lets them go.
+
+use std::{collections::BTreeMap, path::PathBuf, process::Output};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{Api, api::ListParams};
+use serde_json::Value;
+use testcluster::{Cluster, Program, wait_for};
+use tokio::process::Command;
+
+use crate::support::{SOON, tests};
+
+tests! {
+    Own helm_and_kustomize_render_the_same_objects,
+    Own the_chart_refuses_wrong_values,
+    Own each_way_to_install_is_accepted_and_leaves_nothing_behind,
+}
+
+const NAMESPACE: &str = "confpin-system";
+const MODES: [&str; 2] = ["self-managed", "cert-manager"];
+const HELMS: [Program; 2] = [Program::Helm3, Program::Helm4];
+/// Helm, built by its module alone, takes itself for one of an old Kubernetes.
+const KUBE_VERSION: &str = "--kube-version=1.36.3";
+
+/// Objects by kind and name.
+type Objects = BTreeMap<(String, String), Value>;
+
+fn folder(path: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "manifests", path].iter().collect()
+}
+
+fn overlay(mode: &str) -> String {
+    folder(&format!("overlays/{mode}")).display().to_string()
+}
+
+fn chart() -> String {
+    folder("chart/confpin").display().to_string()
+}
+
+/// Runs a program that needs no cluster.
+async fn run_any(program: Program, arguments: &[&str]) -> Result<Output> {
+    let mut command = Command::new(program.path().await?);
+    Ok(command.args(arguments).env_remove("KUBECONFIG").kill_on_drop(true).output().await?)
+}
+
+async fn run(program: Program, arguments: &[&str]) -> Result<String> {
+    let output = run_any(program, arguments).await?;
+    ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+async fn by_kustomize(mode: &str) -> Result<Objects> {
+    objects(&run(Program::Kubectl, &["kustomize", &overlay(mode)]).await?)
+}
+
+async fn by_helm(helm: Program, mode: &str) -> Result<Objects> {
+    let (chart, namespace) = (chart(), format!("--namespace={NAMESPACE}"));
+    let mode = format!("--set=certificates={mode}");
+    objects(&run(helm, &["template", "confpin", &chart, &namespace, KUBE_VERSION, &mode]).await?)
+}
+
+/// The objects of a YAML file, less what Helm adds to mark them as its own.
+fn objects(text: &str) -> Result<Objects> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).context("it is no YAML")?;
+    let objects = documents.into_iter().filter(|object| !object.is_null()).map(|mut object| {
+        if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
+            labels.retain(|key, _| {
+                let helms = ["instance", "version", "managed-by"];
+                key != "helm.sh/chart" && !helms.iter().any(|name| *key == format!("app.kubernetes.io/{name}"))
+            });
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        ((text(&object["kind"]), text(&object["metadata"]["name"])), object)
+    });
+    Ok(objects.collect())
+}
+
+async fn helm_and_kustomize_render_the_same_objects() -> Result<()> {
+    for mode in MODES {
+        let mut kustomize = by_kustomize(mode).await?;
+        // Helm makes the namespace before it looks at a chart.
+        let namespace = kustomize.remove(&("Namespace".to_owned(), NAMESPACE.to_owned()));
+        assert!(namespace.is_some() && kustomize.len() > 15, "{mode}: {:?}", kustomize.keys());
+        for helm in HELMS {
+            let chart = by_helm(helm, mode).await?;
+            assert_eq!(kustomize.keys().collect::<Vec<_>>(), chart.keys().collect::<Vec<_>>(), "{mode}, {helm:?}");
+            for (name, object) in &kustomize {
+                assert_eq!(object, &chart[name], "{mode}, {helm:?}: {name:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn the_chart_refuses_wrong_values() -> Result<()> {
+    let chart = chart();
+    for helm in HELMS {
+        run(helm, &["lint", "--strict", &chart, KUBE_VERSION]).await?;
+        let template = async |value: &str| {
+            run_any(helm, &["template", "confpin", &chart, KUBE_VERSION, &format!("--set={value}")]).await
+        };
+        for value in [
+            "replicas=0",
+            "replicas=two",
+            "certificates=none",
+            "webhook.failurePolicy=fail",
+            "logFormat=xml",
+            "image.repository=",
+            "image.name=confpin",
+            "extraArgs={serve}",
+            "networkPolicy.apiServerPorts={0}",
+            "replicaCount=3",
+        ] {
+            let output = template(value).await?;
+            let told = String::from_utf8_lossy(&output.stderr);
+            let (field, _) = value.split_once('=').context("it sets a value")?;
+            let names_it = field.split('.').any(|part| told.contains(part));
+            assert!(!output.status.success() && names_it, "{helm:?} took {value}: {told}");
+        }
+        for value in ["replicas=3", "priorityClassName=", "extraArgs={--orphan-grace=1h}", "image.tag=1.2.3"] {
+            let output = template(value).await?;
+            assert!(output.status.success(), "{helm:?}, {value}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    Ok(())
+}
+
+async fn each_way_to_install_is_accepted_and_leaves_nothing_behind() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let kubectl = async |arguments: &[&str]| cluster.kubectl(arguments).run().await;
+
+    // Both modes; cert-manager's own kinds are not there.
+    let mut objects = by_kustomize("cert-manager").await?;
+    objects.retain(|(kind, _), object| kind != "Namespace" && object["apiVersion"] != "cert-manager.io/v1");
+    kubectl(&["create", "namespace", NAMESPACE]).await?;
+    let file = crate::support::shop::file(objects.into_values());
+    let dry_run = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename=-"];
+    cluster.kubectl(dry_run).stdin(file).run().await?;
+    kubectl(&["delete", "namespace", NAMESPACE]).await?;
+
+    let overlay = overlay("self-managed");
+    kubectl(&["apply", "--validate=strict", "--kustomize", &overlay]).await?;
+    wait_for_pods(&cluster).await?;
+    kubectl(&["delete", "mutatingwebhookconfiguration", "confpin"]).await?;
+    kubectl(&["delete", "--kustomize", &overlay, "--ignore-not-found"]).await?;
+    nothing_is_left(&cluster).await?;
+
+    for helm in HELMS {
+        let helm = async |arguments: &[&str]| {
+            let output = cluster.command(helm).await?.args(arguments).kill_on_drop(true).output().await?;
+            ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+            Ok(())
+        };
+        helm(&["install", "pins", &chart(), "--namespace", NAMESPACE, "--create-namespace"]).await?;
+        wait_for_pods(&cluster).await?;
+        helm(&["upgrade", "pins", &chart(), "--namespace", NAMESPACE, "--set=replicas=3"]).await?;
+        helm(&["uninstall", "pins", "--namespace", NAMESPACE]).await?;
+        kubectl(&["delete", "namespace", NAMESPACE]).await?;
+        nothing_is_left(&cluster).await?;
+    }
+    Ok(())
+}
+
+/// Waits until the pods have passed admission: the namespace's pod security, and the quota.
+async fn wait_for_pods(cluster: &Cluster) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), NAMESPACE);
+    wait_for("the pods to be made", SOON, async || {
+        let found = pods.list(&ListParams::default().labels("app.kubernetes.io/name=confpin")).await?;
+        Ok((found.items.len() == 2).then_some(()))
+    })
+    .await
+}
+
+async fn nothing_is_left(cluster: &Cluster) -> Result<()> {
+    let kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,\
+                 mutatingwebhookconfigurations";
+    let found = cluster.kubectl(["get", kinds, "--output=name"]).run().await?;
+    let ours: Vec<_> = found.lines().filter(|name| name.contains("confpin")).collect();
+    ensure!(ours.is_empty(), "left behind: {ours:?}");
+    let namespaces: Api<Namespace> = Api::all(cluster.client());
+    wait_for("the namespace to be gone", SOON, async || {
+        Ok(namespaces.get_opt(NAMESPACE).await?.is_none().then_some(()))
+    })
+    .await
+}
