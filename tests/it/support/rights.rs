@@ -99,8 +99,12 @@ fn registration() -> String {
 pub fn note(cluster: &Cluster) -> Result<()> {
     let user = install::user(install::NAMESPACE);
     let mut events = cluster.audit().logged()?;
-    // Tests use its account too, under other names for themselves.
-    events.retain(|event| event.user.username == user && event.user_agent.starts_with("confpin/"));
+    let uninstalled = events.iter().filter(|event| is_end(event)).map(|event| event.received.0).min();
+    // Tests use its account too, under other names for themselves. While it is uninstalled its rights go before it does.
+    events.retain(|event| {
+        let before = uninstalled.is_none_or(|uninstalled| event.received.0 < uninstalled);
+        before && event.user.username == user && event.user_agent.starts_with("confpin/")
+    });
     let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
     for event in events {
         noted.refused.extend(refusal(&event));
@@ -108,6 +112,12 @@ pub fn note(cluster: &Cluster) -> Result<()> {
         noted.used.insert((object.api_group, object.resource, event.verb));
     }
     Ok(())
+}
+
+/// Whether it is the deletion of the installation.
+fn is_end(event: &AuditEvent) -> bool {
+    event.is("delete", "namespaces")
+        && event.object_ref.as_ref().is_some_and(|object| object.name == install::NAMESPACE)
 }
 
 /// By the authoriser or by a policy: a quota refuses with the same status.
