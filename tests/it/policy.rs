@@ -34,6 +34,9 @@ tests! {
 
 const DRY_RUN: PostParams = PostParams { dry_run: true, field_manager: None };
 
+/// What makes a snapshot another object.
+type Change = fn(&mut ConfigMap);
+
 /// Whoever has confpin's token.
 struct Thief(Client);
 
@@ -73,7 +76,7 @@ async fn patch<K>(api: &Api<K>, name: &str, operations: &Value) -> kube::Result<
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    let patch: Patch<()> = Patch::Json(serde_json::from_value(operations.clone()).expect("it is a JSON patch"));
+    let patch: Patch<()> = Patch::Json(serde_json::from_value(operations.clone()).map_err(kube::Error::SerdeError)?);
     api.patch(name, &PatchParams { dry_run: true, ..PatchParams::default() }, &patch).await
 }
 
@@ -119,7 +122,7 @@ async fn a_stolen_token_creates_nothing_but_snapshots(world: &World) -> Result<(
     genuine.metadata.annotations = snapshot.metadata.annotations.clone();
     assert!(passed(api.create(&DRY_RUN, &genuine).await)?, "a snapshot was refused");
 
-    let changes: [(&str, fn(&mut ConfigMap)); 7] = [
+    let changes: [(&str, Change); 7] = [
         ("one without the label", |it| it.metadata.labels = None),
         ("one that can be changed", |it| it.immutable = None),
         ("one of another name", |it| it.metadata.name = Some("aws-auth".into())),
@@ -189,10 +192,12 @@ fn all_sorts(kind: Kind) -> Value {
         .uses("app-config")
         .env_from("app-config")
         .with_pod(|pod| {
-            pod["volumes"].as_array_mut().expect("it has one").push(json!({"name": "all", "projected": {"sources": [
+            let projected = json!({"sources": [
                 {"configMap": {"name": "app-config"}},
                 {"serviceAccountToken": {"path": "token"}},
-            ]}}));
+            ]});
+            let volumes = pod["volumes"].as_array_mut().into_iter();
+            volumes.for_each(|volumes| volumes.push(json!({"name": "all", "projected": projected})));
             pod["containers"][0]["env"] = json!([
                 {"name": "PLAIN", "value": "x"},
                 {"name": "VALUE", "valueFrom": {"configMapKeyRef": {"name": "app-config", "key": "value"}}},
