@@ -5,10 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use anyhow::{Result, ensure};
 use k8s_openapi::{
     ByteString,
-    api::{
-        admissionregistration::v1::MutatingWebhookConfiguration, apps::v1::Deployment, core::v1::Secret,
-        events::v1::Event,
-    },
+    api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Secret, events::v1::Event},
 };
 use kube::{
     Api, ResourceExt,
@@ -167,10 +164,9 @@ async fn a_ca_that_is_lost_or_damaged_is_made_good() -> Result<()> {
     installation.world.wait_until_asked().await?;
 
     // Nobody knows the old CA any more.
-    scale(&installation, 0).await?;
-    wait_for("all replicas to be gone", SOON, async || Ok(installation.pods().await?.is_empty().then_some(()))).await?;
+    installation.scale(0).await?;
     damage(&secrets).await?;
-    scale(&installation, 2).await?;
+    installation.scale(2).await?;
     installation.wait_ready().await?;
     assert_ne!(installation.secret_value("tls.crt").await?, signer);
     installation.world.wait_until_asked().await
@@ -178,8 +174,7 @@ async fn a_ca_that_is_lost_or_damaged_is_made_good() -> Result<()> {
 
 async fn a_ca_of_somebody_elses_is_used_and_never_written() -> Result<()> {
     let installation = Installation::start(&[]).await?;
-    scale(&installation, 0).await?;
-    wait_for("all replicas to be gone", SOON, async || Ok(installation.pods().await?.is_empty().then_some(()))).await?;
+    installation.scale(0).await?;
     let secrets: Api<Secret> = installation.api();
     secrets.delete(CA_SECRET, &DeleteParams::default()).await?;
     let own = Authority::generate(jiff::Timestamp::now(), jiff::SignedDuration::from_hours(1))?;
@@ -189,7 +184,7 @@ async fn a_ca_of_somebody_elses_is_used_and_never_written() -> Result<()> {
         "stringData": {"tls.crt": own.ca_pem(), "tls.key": own.key_pem()},
     });
     let made = secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
-    scale(&installation, 2).await?;
+    installation.scale(2).await?;
     installation.wait_ready().await?;
     installation.world.wait_until_asked().await?;
     assert!(installation.bundle().await?.contains(own.ca_pem()));
@@ -200,11 +195,5 @@ async fn a_ca_of_somebody_elses_is_used_and_never_written() -> Result<()> {
 async fn damage(secrets: &Api<Secret>) -> Result<()> {
     let patch = json!({"stringData": {"tls.key": "no key"}});
     secrets.patch(CA_SECRET, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(())
-}
-
-async fn scale(installation: &Installation, replicas: u32) -> Result<()> {
-    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-    installation.api::<Deployment>().patch(NAME, &PatchParams::default(), &patch).await?;
     Ok(())
 }

@@ -2,9 +2,13 @@
 //! judge like any other.
 
 use anyhow::{Context, Result, bail};
-use k8s_openapi::api::{
-    coordination::v1::Lease,
-    core::v1::{ConfigMap, Secret},
+use k8s_openapi::{
+    ByteString,
+    api::{
+        admissionregistration::v1::MutatingWebhookConfiguration,
+        coordination::v1::Lease,
+        core::v1::{ConfigMap, Secret},
+    },
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -25,9 +29,13 @@ tests! {
     Shared where_nothing_is_pinned_not_even_names_of_configmaps_change,
     Shared a_large_template_is_refreshed_within_the_cost_of_a_policy,
     Shared a_stolen_token_writes_no_secret_and_no_lease_but_confpins,
+    Shared a_stolen_token_changes_nothing_of_the_webhook_but_its_ca,
 }
 
 const DRY_RUN: PostParams = PostParams { dry_run: true, field_manager: None };
+
+/// What makes a snapshot another object.
+type Change = fn(&mut ConfigMap);
 
 /// Whoever has confpin's token.
 struct Thief(Client);
@@ -68,7 +76,7 @@ async fn patch<K>(api: &Api<K>, name: &str, operations: &Value) -> kube::Result<
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    let patch: Patch<()> = Patch::Json(serde_json::from_value(operations.clone()).expect("it is a JSON patch"));
+    let patch: Patch<()> = Patch::Json(serde_json::from_value(operations.clone()).map_err(kube::Error::SerdeError)?);
     api.patch(name, &PatchParams { dry_run: true, ..PatchParams::default() }, &patch).await
 }
 
@@ -114,7 +122,7 @@ async fn a_stolen_token_creates_nothing_but_snapshots(world: &World) -> Result<(
     genuine.metadata.annotations = snapshot.metadata.annotations.clone();
     assert!(passed(api.create(&DRY_RUN, &genuine).await)?, "a snapshot was refused");
 
-    let changes: [(&str, fn(&mut ConfigMap)); 7] = [
+    let changes: [(&str, Change); 7] = [
         ("one without the label", |it| it.metadata.labels = None),
         ("one that can be changed", |it| it.immutable = None),
         ("one of another name", |it| it.metadata.name = Some("aws-auth".into())),
@@ -184,10 +192,12 @@ fn all_sorts(kind: Kind) -> Value {
         .uses("app-config")
         .env_from("app-config")
         .with_pod(|pod| {
-            pod["volumes"].as_array_mut().expect("it has one").push(json!({"name": "all", "projected": {"sources": [
+            let projected = json!({"sources": [
                 {"configMap": {"name": "app-config"}},
                 {"serviceAccountToken": {"path": "token"}},
-            ]}}));
+            ]});
+            let volumes = pod["volumes"].as_array_mut().into_iter();
+            volumes.for_each(|volumes| volumes.push(json!({"name": "all", "projected": projected})));
             pod["containers"][0]["env"] = json!([
                 {"name": "PLAIN", "value": "x"},
                 {"name": "VALUE", "valueFrom": {"configMapKeyRef": {"name": "app-config", "key": "value"}}},
@@ -295,4 +305,37 @@ async fn a_stolen_token_writes_no_secret_and_no_lease_but_confpins(world: &World
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
         other => bail!("{other:?}"),
     }
+}
+
+async fn a_stolen_token_changes_nothing_of_the_webhook_but_its_ca(world: &World) -> Result<()> {
+    let thief = Thief::of(world).await?;
+    let api: Api<MutatingWebhookConfiguration> = Api::all(thief.0.clone());
+    let webhook = serde_json::to_value(world_webhook(world).await?)?["webhooks"][0].clone();
+    let mut more = webhook.clone();
+    more["name"] = "more.confpin.dev".into();
+    let (client, bundle) = ("/webhooks/0/clientConfig", webhook["clientConfig"]["caBundle"].clone());
+    let other = world.cluster.ca_pem().as_bytes().to_vec();
+    let other = json!([{"op": "replace", "path": format!("{client}/caBundle"), "value": ByteString(other)}]);
+    assert!(passed(patch(&api, "confpin", &other).await)?);
+
+    let elsewhere = json!({"url": "https://127.0.0.1:1/mutate", "caBundle": bundle});
+    for (path, value) in [
+        (client, elsewhere),
+        ("/webhooks/0/rules/0/resources", json!(["*"])),
+        ("/webhooks/0/namespaceSelector", json!({})),
+        ("/webhooks/0/matchConditions", json!([])),
+        ("/webhooks/0/failurePolicy", json!("Ignore")),
+        ("/webhooks/-", more),
+        ("/metadata/annotations", json!({"cert-manager.io/inject-ca-from": "a/b"})),
+        ("/metadata/labels", json!({"x": "y"})),
+    ] {
+        let operations = json!([{"op": "add", "path": path, "value": value}]);
+        refused(path, async || patch(&api, "confpin", &operations).await).await?;
+    }
+    let removed = json!([{"op": "remove", "path": "/webhooks/0"}]);
+    refused("the removal of a webhook", async || patch(&api, "confpin", &removed).await).await
+}
+
+async fn world_webhook(world: &World) -> Result<MutatingWebhookConfiguration> {
+    Ok(Api::all(world.client.clone()).get("confpin").await?)
 }

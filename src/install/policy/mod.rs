@@ -18,7 +18,7 @@ use crate::pin::snapshot::DIGITS;
 /// All policies, for an installation in `namespace`.
 #[must_use]
 pub fn policies(namespace: &str) -> Vec<ValidatingAdmissionPolicy> {
-    let general = [configmaps(namespace), own_objects(namespace)];
+    let general = [configmaps(namespace), own_objects(namespace), webhook(namespace)];
     general.into_iter().chain(WORKLOADS.iter().map(|kind| workloads::policy(kind, namespace))).collect()
 }
 
@@ -56,9 +56,8 @@ fn configmaps(namespace: &str) -> ValidatingAdmissionPolicy {
         meta::PREFIX,
         meta::CLAIM_PREFIX
     );
-    let same = ["data", "binaryData", "immutable", "metadata.?labels", "metadata.?finalizers"]
-        .map(|field| format!("object.?{field} == oldObject.?{field}"))
-        .join(" && ");
+    let content = ["data", "binaryData", "immutable"].map(|field| format!("object.?{field} == oldObject.?{field}"));
+    let same = format!("{} && {}", content.join(" && "), same_fields(&["labels", "finalizers"]));
     let is_claim = format!("k.startsWith(\"{}\")", meta::CLAIM_PREFIX);
     let same_annotations = same_entries("variables.annotations", "variables.oldAnnotations", &is_claim);
     let owner = "(o.apiVersion == \"apps/v1\" && o.kind == \"ReplicaSet\" && !o.?controller.orValue(false) && \
@@ -119,6 +118,36 @@ fn own_objects(namespace: &str) -> ValidatingAdmissionPolicy {
             ),
         ],
     )
+}
+
+/// The webhook configuration: whom API servers trust, and nothing of what they send and where.
+fn webhook(namespace: &str) -> ValidatingAdmissionPolicy {
+    let same_metadata = same_fields(&["labels", "annotations", "ownerReferences", "finalizers"]);
+    let same_webhook = same_entries("w", "o", "k == \"clientConfig\"");
+    let same_client = same_entries("w.clientConfig", "o.clientConfig", "k == \"caBundle\"");
+    policy(
+        "confpin-webhook",
+        namespace,
+        rule("admissionregistration.k8s.io", "v1", &["mutatingwebhookconfigurations"], &["UPDATE"]),
+        vec![
+            variable("webhooks", "dyn(object).?webhooks.orValue([])"),
+            variable("oldWebhooks", "dyn(oldObject).?webhooks.orValue([])"),
+        ],
+        vec![validation(
+            &format!(
+                "{same_metadata} && variables.webhooks.map(w, w.name) == variables.oldWebhooks.map(o, o.name) && \
+                 variables.webhooks.all(w, variables.oldWebhooks.exists(o, o.name == w.name && {same_webhook} && \
+                 {same_client}))"
+            ),
+            "confpin changes nothing of its webhook configuration but the CA bundles",
+        )],
+    )
+}
+
+/// Whether these fields of the metadata are as they were.
+fn same_fields(fields: &[&str]) -> String {
+    let same = fields.iter().map(|field| format!("object.metadata.?{field} == oldObject.metadata.?{field}"));
+    same.collect::<Vec<_>>().join(" && ")
 }
 
 /// Whether two maps are equal but for the keys `k` that `except` holds of.

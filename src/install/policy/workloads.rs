@@ -6,7 +6,7 @@
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 
-use super::{rule, same_entries, validation, variable};
+use super::{rule, same_entries, same_fields, validation, variable};
 use crate::pin::kinds::WorkloadKind;
 use crate::pin::meta;
 
@@ -15,9 +15,7 @@ pub(super) fn policy(kind: &WorkloadKind, namespace: &str) -> ValidatingAdmissio
     let is_ours = format!("k in [\"{}\", \"{}\"]", meta::REFRESH, meta::RECORD);
     let is_pinned =
         format!("namespaceObject.metadata.?labels[?\"{}\"].orValue(\"\") == \"{}\"", meta::PIN, meta::ENABLED);
-    let same_metadata = ["labels", "ownerReferences", "finalizers"]
-        .map(|field| format!("object.metadata.?{field} == oldObject.metadata.?{field}"))
-        .join(" && ");
+    let same_metadata = same_fields(&["labels", "ownerReferences", "finalizers"]);
     super::policy(
         &format!("confpin-{}", kind.plural),
         namespace,

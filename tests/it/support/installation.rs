@@ -16,7 +16,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 use testcluster::{Cluster, NODE_LABEL, wait_for};
@@ -61,6 +61,8 @@ impl Installation {
         let mut patch = vec![
             add(&format!("{pod}/tolerations"), toleration),
             add(&format!("{pod}/nodeSelector"), json!({NODE_LABEL: "real"})),
+            // A share of the processors that counts beside a whole control plane on the same machine.
+            add(&format!("{pod}/containers/0/resources/requests/cpu"), json!("500m")),
         ];
         let arguments = arguments.iter().chain(&["--log=info,confpin=debug"]);
         patch.extend(arguments.map(|argument| add(&format!("{pod}/containers/0/args/-"), json!(argument))));
@@ -117,6 +119,20 @@ impl Installation {
         let own = ListParams::default().labels("app.kubernetes.io/name=confpin");
         let pods = self.api::<Pod>().list(&own).await?;
         Ok(pods.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect())
+    }
+
+    /// Has this many replicas from now on; of none, waits until the last has ended.
+    pub async fn scale(&self, replicas: usize) -> Result<()> {
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        self.api::<Deployment>().patch(install::NAME, &PatchParams::default(), &patch).await?;
+        if replicas > 0 {
+            return Ok(());
+        }
+        wait_for("all replicas to have ended", SOON, async || {
+            let pods = self.api::<Pod>().list(&ListParams::default()).await?;
+            Ok(pods.items.is_empty().then_some(()))
+        })
+        .await
     }
 
     /// Who holds the Lease.

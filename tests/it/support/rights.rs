@@ -96,26 +96,36 @@ fn registration() -> String {
 }
 
 /// Notes what confpin did in a cluster that is about to end.
+///
+/// A right that was both refused and granted is not missing: an API server that starts knows no roles yet, and while
+/// confpin is uninstalled its rights go before it does.
 pub fn note(cluster: &Cluster) -> Result<()> {
     let user = install::user(install::NAMESPACE);
     let mut events = cluster.audit().logged()?;
     // Tests use its account too, under other names for themselves.
     events.retain(|event| event.user.username == user && event.user_agent.starts_with("confpin/"));
+    let (forbidden, allowed): (Vec<_>, Vec<_>) = events.iter().partition(|event| is_forbidden(event));
+    let used: BTreeSet<_> = allowed.iter().filter_map(|event| right(event)).collect();
+    let missing = forbidden.iter().filter(|event| right(event).is_none_or(|right| !used.contains(&right)));
+    let missing = missing.map(|event| format!("{} {}: it has no right to", event.verb, event.uri));
+    let violations = allowed.iter().filter_map(|event| {
+        let violation = event.annotations.get("validation.policy.admission.k8s.io/validation_failure")?;
+        Some(format!("{} {}: {violation}", event.verb, event.uri))
+    });
     let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
-    for event in events {
-        noted.refused.extend(refusal(&event));
-        let Some(object) = event.object_ref.filter(|object| object.subresource.is_empty()) else { continue };
-        noted.used.insert((object.api_group, object.resource, event.verb));
-    }
+    noted.refused.extend(missing.chain(violations));
+    noted.used.extend(used);
     Ok(())
 }
 
-/// By the authoriser or by a policy: a quota refuses with the same status.
-fn refusal(event: &AuditEvent) -> Option<String> {
-    let forbidden = event.annotations.get("authorization.k8s.io/decision").is_some_and(|decision| decision == "forbid");
-    let violated = event.annotations.get("validation.policy.admission.k8s.io/validation_failure");
-    let why = violated.cloned().or_else(|| forbidden.then(|| "it has no right to".to_owned()))?;
-    Some(format!("{} {}: {why}", event.verb, event.uri))
+/// Whether the authoriser refused it: a quota refuses with the same status.
+fn is_forbidden(event: &AuditEvent) -> bool {
+    event.annotations.get("authorization.k8s.io/decision").is_some_and(|decision| decision == "forbid")
+}
+
+fn right(event: &AuditEvent) -> Option<Right> {
+    let object = event.object_ref.as_ref().filter(|object| object.subresource.is_empty())?;
+    Some((object.api_group.clone(), object.resource.clone(), event.verb.clone()))
 }
 
 /// What was refused; and what is granted in vain, if `everything` was tested.

@@ -76,7 +76,8 @@ pub fn run(modules: &[&[Case]]) -> ExitCode {
     common.report(conclusion.has_failed());
     common.end();
     drop(common);
-    let everything = !arguments.list && !conclusion.has_failed() && conclusion.num_filtered_out == 0;
+    let everything =
+        !arguments.list && !conclusion.has_failed() && conclusion.num_filtered_out + conclusion.num_ignored == 0;
     let complaints = rights::complaints(everything);
     complaints.iter().for_each(|complaint| eprintln!("{complaint}"));
     if complaints.is_empty() { conclusion.exit_code() } else { ExitCode::FAILURE }
