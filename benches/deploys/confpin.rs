@@ -1,0 +1,64 @@
+//! The program under measurement, as a user starts it outside of a cluster.
+
+use std::fs::File;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use kube::api::PostParams;
+use testcluster::{Cluster, free_port, wait_for};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+use crate::objects;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Starts `confpin serve` and waits until the API server asks it. It ends when it is dropped.
+pub async fn start(cluster: &Cluster) -> Result<Child> {
+    let (port, admin) = (free_port()?, free_port()?);
+    let mut child = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_confpin"), "serve", "--drain=0"])
+        // The sources are edited right after a decision, which must not roll the workload before it is measured.
+        .arg("--settle=0s")
+        .arg(format!("--webhook-url=https://127.0.0.1:{port}"))
+        .arg(format!("--listen=127.0.0.1:{port}"))
+        .arg(format!("--admin-listen=127.0.0.1:{admin}"))
+        .arg(format!("--kubeconfig={}", cluster.kubeconfig().display()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(cluster.folder().join("confpin.log"))?)
+        .kill_on_drop(true)
+        .spawn()
+        .context("failed to start confpin by setpriv: is the Debian package util-linux there?")?;
+    wait_for("confpin to be ready", SOON, async || {
+        let ended = child.try_wait()?;
+        ensure!(ended.is_none(), "it ended with {ended:?}");
+        let mut stream = TcpStream::connect(("127.0.0.1", admin)).await?;
+        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer.starts_with("HTTP/1.0 200").then_some(()))
+    })
+    .await?;
+    wait_until_asked(cluster).await?;
+    Ok(child)
+}
+
+/// The API server takes a moment to see a new registration.
+async fn wait_until_asked(cluster: &Cluster) -> Result<()> {
+    let namespace = cluster.namespace("probe").label("confpin.dev/pin", "enabled").create().await?;
+    let source = objects::source_name(0);
+    objects::put(&cluster.client(), namespace.name(), &objects::configmap(&source, 1, 0)?).await?;
+    let workloads: Api<Deployment> = Api::namespaced(cluster.client(), namespace.name());
+    let workload = objects::deployment("probe", std::slice::from_ref(&source), 0)?;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    wait_for("the API server to ask confpin", SOON, async || {
+        let answer = workloads.create(&dry_run, &workload).await?;
+        Ok((!objects::names(&answer).contains(&source)).then_some(()))
+    })
+    .await
+}
