@@ -89,7 +89,8 @@ async fn it_is_replaced_and_rolled_back_under_load() -> Result<()> {
         let arguments: Vec<_> = std::iter::once(namespace).chain(arguments.split(' ').map(str::to_owned)).collect();
         installation.world.cluster.kubectl(arguments).run()
     };
-    for change in [&format!("set env deployment/{NAME} CONFPIN_ORPHAN_GRACE=9m"), &format!("rollout undo deployment/{NAME}")]
+    for change in
+        [&format!("set env deployment/{NAME} CONFPIN_ORPHAN_GRACE=9m"), &format!("rollout undo deployment/{NAME}")]
     {
         kubectl(change).await?;
         installation.wait_ready().await?;
@@ -146,7 +147,11 @@ async fn a_ca_that_is_lost_or_damaged_is_made_good() -> Result<()> {
     let events: Api<Event> = installation.api();
     wait_for("an Event that tells of it", SOON, async || {
         let events = events.list(&ListParams::default()).await?;
-        Ok(events.items.iter().any(|event| event.reason.as_deref() == Some("CertificateAuthorityReplaced")).then_some(()))
+        Ok(events
+            .items
+            .iter()
+            .any(|event| event.reason.as_deref() == Some("CertificateAuthorityReplaced"))
+            .then_some(()))
     })
     .await?;
 
@@ -157,10 +162,8 @@ async fn a_ca_that_is_lost_or_damaged_is_made_good() -> Result<()> {
     }]);
     let patch: Patch<()> = Patch::Json(serde_json::from_value(patch)?);
     configurations.patch(NAME, &PatchParams::default(), &patch).await?;
-    wait_for("the CA bundle to be repaired", SOON, async || {
-        Ok((installation.bundle().await? == bundle).then_some(()))
-    })
-    .await?;
+    wait_for("the CA bundle to be repaired", SOON, async || Ok((installation.bundle().await? == bundle).then_some(())))
+        .await?;
     installation.world.wait_until_asked().await?;
 
     // Nobody knows the old CA any more.

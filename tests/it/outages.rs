@@ -102,7 +102,10 @@ async fn change(shop: &Shop<'_>, number: usize, stop: &CancellationToken, accept
             Ok(stored) => {
                 let template = serde_json::to_value(&stored.spec)?["template"].clone();
                 let names = configmaps::names(&template);
-                ensure!(names.iter().all(|name| name.starts_with(&format!("{source}-"))), "accepted unpinned: {names:?}");
+                ensure!(
+                    names.iter().all(|name| name.starts_with(&format!("{source}-"))),
+                    "accepted unpinned: {names:?}"
+                );
                 generation = stored.metadata.generation.context("a generation")?;
                 accepted.fetch_add(1, Ordering::Relaxed);
             }

@@ -4,13 +4,14 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Component, Path, PathBuf},
-    time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use confpin::install;
 use k8s_openapi::api::{
-    admissionregistration::v1::MutatingWebhookConfiguration, apps::v1::Deployment, coordination::v1::Lease,
+    admissionregistration::v1::MutatingWebhookConfiguration,
+    apps::v1::Deployment,
+    coordination::v1::Lease,
     core::v1::{Pod, Secret},
 };
 use kube::{
@@ -163,7 +164,8 @@ impl Installation {
     pub async fn metrics(&self, name: &str) -> Result<BTreeMap<String, f64>> {
         let mut values = BTreeMap::new();
         for pod in self.pods().await? {
-            let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).context("a pod has an address")?;
+            let address =
+                pod.status.as_ref().and_then(|status| status.pod_ip.clone()).context("a pod has an address")?;
             let (_, text) = ask(&format!("http://{address}:8080/metrics")).await?;
             let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             values.insert(pod.name_any(), line.with_context(|| format!("no metric {name}"))?.parse()?);
@@ -178,15 +180,6 @@ impl Installation {
             logs.push_str(&self.world.cluster.node()?.pod_logs(NAMESPACE, &pod.name_any()).await.unwrap_or_default());
         }
         Ok(logs)
-    }
-
-    /// Waits until the leader is another than `old`.
-    pub async fn wait_for_another_leader(&self, old: &str) -> Result<String> {
-        wait_for("another leader", Duration::from_secs(60), async || {
-            let leader = self.leader().await?;
-            Ok((leader != old).then_some(leader))
-        })
-        .await
     }
 }
 

@@ -36,9 +36,7 @@ impl World {
     /// Starts confpin, and waits until the API server asks it: it takes a moment to see a new registration.
     pub async fn start_confpin(&self) -> Result<()> {
         self.confpin.start().await?;
-        self.wait_until_asked()
-            .await
-            .with_context(|| format!("the end of confpin's log: {}", self.confpin.log_end()))
+        self.wait_until_asked().await.with_context(|| format!("the end of confpin's log: {}", self.confpin.log_end()))
     }
 
     /// Waits until the API server asks a confpin, wherever it runs.
