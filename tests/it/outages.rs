@@ -37,8 +37,8 @@ async fn whoever_dies_nothing_is_left_unpinned_and_nothing_rolls_by_itself() -> 
     let chaos = async {
         let _stop = stop.clone().drop_guard();
         let mut leaders = BTreeSet::new();
-        while begun.elapsed() < CHAOS {
-            kill_one(&installation, &mut leaders).await?;
+        for round in (0..).take_while(|_| begun.elapsed() < CHAOS) {
+            kill_one(&installation, round, &mut leaders).await?;
             // Time to be hit in every state of coming up.
             tokio::time::sleep(Duration::from_secs(3)).await;
         }
@@ -69,17 +69,17 @@ async fn whoever_dies_nothing_is_left_unpinned_and_nothing_rolls_by_itself() -> 
 }
 
 /// Kills the leader or another replica, the container or the whole pod, in turn.
-async fn kill_one(installation: &Installation, leaders: &mut BTreeSet<String>) -> Result<()> {
+async fn kill_one(installation: &Installation, round: usize, leaders: &mut BTreeSet<String>) -> Result<()> {
     let leader = installation.leader().await.unwrap_or_default();
     let pods: Vec<_> = installation.pods().await?.iter().map(ResourceExt::name_any).collect();
-    let new = leaders.insert(leader.clone());
-    let victim = if new && pods.contains(&leader) { Some(&leader) } else { pods.iter().find(|pod| **pod != leader) };
-    let Some(victim) = victim else { return Ok(()) };
+    let wants_leader = round.is_multiple_of(2);
+    let Some(victim) = pods.iter().find(|pod| (**pod == leader) == wants_leader) else { return Ok(()) };
     // One that does not run yet, or is gone, has nothing to be killed.
-    let _ = match leaders.len() % 2 {
-        0 => installation.take_away(victim).await,
-        _ => installation.kill(victim).await,
+    let _ = match round % 4 {
+        0 | 1 => installation.kill(victim).await,
+        _ => installation.take_away(victim).await,
     };
+    leaders.insert(leader);
     Ok(())
 }
 
