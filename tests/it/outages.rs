@@ -127,7 +127,9 @@ async fn change(shop: &Shop<'_>, number: usize, stop: &CancellationToken, accept
 /// What a client may take for a reason to try again.
 fn is_retryable(error: &kube::Error) -> bool {
     match error {
-        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        // An API server that has just started knows no rights yet, and says so to confpin too.
+        kube::Error::Api(status) if status.code == 403 => status.message.contains(" cannot "),
+        kube::Error::Api(status) => matches!(status.code, 401 | 429) || status.code >= 500,
         // No answer.
         _ => true,
     }

@@ -13,7 +13,7 @@ use tokio::{process::Command, sync::OnceCell};
 pub const IMAGE: &str = "localhost/confpin:test";
 
 /// The most that an image may weigh, in bytes.
-const LARGEST: u64 = 20_000_000;
+const LARGEST: u64 = 15_000_000;
 
 static ARCHIVE: OnceCell<PathBuf> = OnceCell::const_new();
 
