@@ -34,6 +34,8 @@ pub enum Program {
     Helm3,
     /// Helm 4.
     Helm4,
+    /// All of Argo CD: `ARGOCD_BINARY_NAME` in its environment says which of its programs it is.
+    ArgoCd,
 }
 
 /// The three files that pin a Go module.
@@ -88,8 +90,8 @@ const KUBERNETES_LDFLAGS: &str = "-s -w \
 /// Any Go from the one that the module's `go.mod` asks for.
 const ANY_GO: &str = "auto";
 const ROLLOUTS_VERSION: &str = "v1.10.2";
-/// The module asks for more than Go 1.26.8; this release is known to build it.
-const ROLLOUTS_GO: &str = "go1.27.3";
+/// The modules of Argo ask for more than Go 1.26.8; this release is known to build them.
+const ARGO_GO: &str = "go1.27.3";
 
 macro_rules! module {
     ($name:literal) => {
@@ -150,7 +152,7 @@ static ROLLOUTS_CONTROLLER: Recipe = Recipe {
     package: "github.com/argoproj/argo-rollouts/cmd/rollouts-controller",
     module: ARGO_ROLLOUTS,
     ldflags: STRIP,
-    toolchain: ROLLOUTS_GO,
+    toolchain: ARGO_GO,
     assets: &[Asset { module: "github.com/argoproj/argo-rollouts", folder: "manifests/crds", name: "crds" }],
     duration: "2 min",
 };
@@ -160,9 +162,22 @@ static KUBECTL_ARGO_ROLLOUTS: Recipe = Recipe {
     package: "github.com/argoproj/argo-rollouts/cmd/kubectl-argo-rollouts",
     module: ARGO_ROLLOUTS,
     ldflags: STRIP,
-    toolchain: ROLLOUTS_GO,
+    toolchain: ARGO_GO,
     assets: &[],
     duration: "1 min",
+};
+static ARGO_CD: Recipe = Recipe {
+    name: "argocd",
+    version: "v3.6.1",
+    package: "github.com/argoproj/argo-cd/v3/cmd",
+    module: module!("argo-cd"),
+    ldflags: "-s -w -X github.com/argoproj/argo-cd/v3/common.version=3.6.1",
+    toolchain: ARGO_GO,
+    assets: &[
+        Asset { module: "github.com/argoproj/argo-cd/v3", folder: "manifests/crds", name: "crds" },
+        Asset { module: "github.com/argoproj/argo-cd/v3", folder: "manifests/base/config", name: "config" },
+    ],
+    duration: "5 min",
 };
 
 const fn kubernetes(name: &'static str, package: &'static str, duration: &'static str) -> Recipe {
@@ -199,6 +214,7 @@ impl Program {
             Self::KubectlArgoRollouts => &KUBECTL_ARGO_ROLLOUTS,
             Self::Helm3 => &HELM3,
             Self::Helm4 => &HELM4,
+            Self::ArgoCd => &ARGO_CD,
         }
     }
 
@@ -230,6 +246,7 @@ mod tests {
             (Program::RolloutsController, "github.com/argoproj/argo-rollouts"),
             (Program::Helm3, "helm.sh/helm/v3"),
             (Program::Helm4, "helm.sh/helm/v4"),
+            (Program::ArgoCd, "github.com/argoproj/argo-cd/v3"),
         ];
         for (program, module) in all {
             let recipe = program.recipe();
