@@ -3,10 +3,13 @@
 //! `cargo test --test it` runs all; `cargo test --test it canary` those with `canary` in their name. The tests share
 //! one cluster and one confpin, each in a namespace of its own; those that break something start their own.
 
+mod argo_cd;
+mod argo_cd_options;
 mod canary;
 mod collection;
 mod content;
 mod exit;
+mod flux;
 mod following;
 mod foreign;
 mod fresh;
@@ -38,10 +41,13 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     support::runner::run(&[
+        argo_cd::TESTS,
+        argo_cd_options::TESTS,
         canary::TESTS,
         collection::TESTS,
         content::TESTS,
         exit::TESTS,
+        flux::TESTS,
         following::TESTS,
         foreign::TESTS,
         fresh::TESTS,

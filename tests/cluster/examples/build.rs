@@ -20,6 +20,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("helm3", Program::Helm3),
     ("helm4", Program::Helm4),
     ("argocd", Program::ArgoCd),
+    ("flux", Program::Flux),
 ];
 
 #[tokio::main]

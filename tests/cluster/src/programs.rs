@@ -36,23 +36,29 @@ pub enum Program {
     Helm4,
     /// All of Argo CD: `ARGOCD_BINARY_NAME` in its environment says which of its programs it is.
     ArgoCd,
+    /// A small program around the engine by which Flux applies: its controllers as a whole cannot be built from modules.
+    Flux,
 }
 
-/// The three files that pin a Go module.
+/// The package of a program that is not another module's: the one of the module's own source.
+pub(crate) const OWN_PACKAGE: &str = ".";
+
+/// The files of a Go module that pins others.
 #[derive(Debug)]
 pub(crate) struct Module {
     pub(crate) go_mod: &'static str,
     pub(crate) go_sum: &'static str,
-    pub(crate) tools: &'static str,
+    /// Names the packages of others, or is a program of its own.
+    pub(crate) source: &'static str,
 }
 
-/// A folder of a Go module that is kept beside the program.
+/// A folder or file of a Go module that is kept beside the program.
 #[derive(Debug)]
 pub(crate) struct Asset {
-    /// The module that has the folder.
+    /// The module that has it.
     pub(crate) module: &'static str,
-    /// The folder within the module.
-    pub(crate) folder: &'static str,
+    /// Its path within the module.
+    pub(crate) path: &'static str,
     /// Its name in the cache entry.
     pub(crate) name: &'static str,
 }
@@ -90,7 +96,7 @@ const KUBERNETES_LDFLAGS: &str = "-s -w \
 /// Any Go from the one that the module's `go.mod` asks for.
 const ANY_GO: &str = "auto";
 const ROLLOUTS_VERSION: &str = "v1.10.2";
-/// The modules of Argo ask for more than Go 1.26.8; this release is known to build them.
+/// The modules of Argo and Flux ask for more than Go 1.26.8; this release is known to build them.
 const ARGO_GO: &str = "go1.27.3";
 
 macro_rules! module {
@@ -98,7 +104,7 @@ macro_rules! module {
         &Module {
             go_mod: include_str!(concat!("../programs/", $name, "/go.mod")),
             go_sum: include_str!(concat!("../programs/", $name, "/go.sum")),
-            tools: include_str!(concat!("../programs/", $name, "/tools.go")),
+            source: include_str!(concat!("../programs/", $name, "/tools.go")),
         }
     };
 }
@@ -123,7 +129,7 @@ static KWOK: Recipe = Recipe {
     module: module!("kwok"),
     ldflags: STRIP,
     toolchain: ANY_GO,
-    assets: &[Asset { module: "sigs.k8s.io/kwok", folder: "kustomize/stage", name: "stage" }],
+    assets: &[Asset { module: "sigs.k8s.io/kwok", path: "kustomize/stage", name: "stage" }],
     duration: "1 min",
 };
 static HELM3: Recipe = Recipe {
@@ -153,7 +159,7 @@ static ROLLOUTS_CONTROLLER: Recipe = Recipe {
     module: ARGO_ROLLOUTS,
     ldflags: STRIP,
     toolchain: ARGO_GO,
-    assets: &[Asset { module: "github.com/argoproj/argo-rollouts", folder: "manifests/crds", name: "crds" }],
+    assets: &[Asset { module: "github.com/argoproj/argo-rollouts", path: "manifests/crds", name: "crds" }],
     duration: "2 min",
 };
 static KUBECTL_ARGO_ROLLOUTS: Recipe = Recipe {
@@ -166,6 +172,20 @@ static KUBECTL_ARGO_ROLLOUTS: Recipe = Recipe {
     assets: &[],
     duration: "1 min",
 };
+static FLUX: Recipe = Recipe {
+    name: "flux-apply",
+    version: "v0.84.0",
+    package: OWN_PACKAGE,
+    module: &Module {
+        go_mod: include_str!("../programs/flux/go.mod"),
+        go_sum: include_str!("../programs/flux/go.sum"),
+        source: include_str!("../programs/flux/main.go"),
+    },
+    ldflags: STRIP,
+    toolchain: ARGO_GO,
+    assets: &[],
+    duration: "2 min",
+};
 static ARGO_CD: Recipe = Recipe {
     name: "argocd",
     version: "v3.6.1",
@@ -174,8 +194,13 @@ static ARGO_CD: Recipe = Recipe {
     ldflags: "-s -w -X github.com/argoproj/argo-cd/v3/common.version=3.6.1",
     toolchain: ARGO_GO,
     assets: &[
-        Asset { module: "github.com/argoproj/argo-cd/v3", folder: "manifests/crds", name: "crds" },
-        Asset { module: "github.com/argoproj/argo-cd/v3", folder: "manifests/base/config", name: "config" },
+        Asset { module: "github.com/argoproj/argo-cd/v3", path: "manifests/crds", name: "crds" },
+        Asset { module: "github.com/argoproj/argo-cd/v3", path: "manifests/base/config", name: "config" },
+        Asset {
+            module: "github.com/argoproj/argo-cd/v3",
+            path: "hack/git-verify-wrapper.sh",
+            name: "git-verify-wrapper.sh",
+        },
     ],
     duration: "5 min",
 };
@@ -215,6 +240,7 @@ impl Program {
             Self::Helm3 => &HELM3,
             Self::Helm4 => &HELM4,
             Self::ArgoCd => &ARGO_CD,
+            Self::Flux => &FLUX,
         }
     }
 
@@ -247,10 +273,11 @@ mod tests {
             (Program::Helm3, "helm.sh/helm/v3"),
             (Program::Helm4, "helm.sh/helm/v4"),
             (Program::ArgoCd, "github.com/argoproj/argo-cd/v3"),
+            (Program::Flux, "github.com/fluxcd/pkg/ssa"),
         ];
         for (program, module) in all {
             let recipe = program.recipe();
-            let pin = format!("require {module} {}", recipe.version);
+            let pin = format!("{module} {}\n", recipe.version);
             assert!(recipe.module.go_mod.contains(&pin), "{program:?}: `{pin}` is not in its go.mod");
         }
     }

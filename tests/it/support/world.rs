@@ -3,7 +3,8 @@
 use anyhow::{Context, Result};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::{Api, Client, api::PostParams};
-use testcluster::{Builder, Cluster, wait_for};
+use testcluster::{ArgoCd, Builder, Cluster, wait_for};
+use tokio::sync::OnceCell;
 
 use super::{SOON, Shop, configmap, confpin::Confpin, deployment};
 
@@ -14,6 +15,9 @@ pub const LABEL: (&str, &str) = ("confpin.dev/pin", "enabled");
 pub struct World {
     // Dropped first: nothing is to be seen of a cluster that goes.
     pub confpin: Confpin,
+    argo_cd: OnceCell<ArgoCd>,
+    patched_argo_cd: OnceCell<ArgoCd>,
+    labelling_argo_cd: OnceCell<ArgoCd>,
     pub client: Client,
     pub cluster: Cluster,
 }
@@ -28,7 +32,14 @@ impl World {
     pub async fn with_arguments(cluster: Builder, arguments: &[&str]) -> Result<Self> {
         let cluster = cluster.start().await?;
         let confpin = Confpin::new(&cluster, arguments)?;
-        let world = Self { confpin, client: cluster.client(), cluster };
+        let world = Self {
+            confpin,
+            argo_cd: OnceCell::new(),
+            patched_argo_cd: OnceCell::new(),
+            labelling_argo_cd: OnceCell::new(),
+            client: cluster.client(),
+            cluster,
+        };
         world.start_confpin().await?;
         Ok(world)
     }
@@ -51,6 +62,29 @@ impl World {
         })
         .await
         .with_context(|| format!("the end of confpin's log: {}", self.confpin.log_end()))
+    }
+
+    /// Argo CD as it is by default, installed for the first test that asks.
+    pub async fn argo_cd(&self) -> Result<&ArgoCd> {
+        self.argo_cd.get_or_try_init(|| self.cluster.install_argo_cd("argocd")).await
+    }
+
+    /// One that ignores the differences that confpin makes.
+    pub async fn patched_argo_cd(&self) -> Result<&ArgoCd> {
+        let patch = concat!("--patch-file=", env!("CARGO_MANIFEST_DIR"), "/manifests/argocd/argocd-cm-patch.yaml");
+        self.patched_argo_cd.get_or_try_init(|| self.set_up_argo_cd("argocd-patched", patch)).await
+    }
+
+    /// One that knows what it brought by a label, and not by an annotation.
+    pub async fn labelling_argo_cd(&self) -> Result<&ArgoCd> {
+        let patch = r#"--patch={"data": {"application.resourceTrackingMethod": "label"}}"#;
+        self.labelling_argo_cd.get_or_try_init(|| self.set_up_argo_cd("argocd-labelling", patch)).await
+    }
+
+    async fn set_up_argo_cd(&self, namespace: &str, patch: &str) -> Result<ArgoCd> {
+        let argo_cd = self.cluster.install_argo_cd(namespace).await?;
+        self.cluster.kubectl(["--namespace", namespace, "patch", "configmap", "argocd-cm", patch]).run().await?;
+        Ok(argo_cd)
     }
 
     /// A namespace that confpin serves.

@@ -2,11 +2,15 @@
 
 mod parts;
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use http::Request;
-use kube::{Client, Config};
+use kube::{
+    Api, Client, Config,
+    api::{ApiResource, DynamicObject, PostParams},
+    core::GroupVersionKind,
+};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -83,10 +87,10 @@ impl Cluster {
     /// ready; the message has the end of its log.
     pub async fn install_argo_cd(&self, namespace: &str) -> Result<ArgoCd> {
         tokio::task::spawn_blocking(packages::ensure_for_argo_cd).await??;
-        let program = Program::ArgoCd.path().await?;
-        self.create_argo_cd(namespace).await?;
+        let entry = Program::ArgoCd.entry().await?;
+        self.create_argo_cd(&entry, namespace).await?;
         let kubeconfig = self.layout().kubeconfig(User::ArgoCd);
-        let parts = Parts::new(program, self.folder(), namespace, kubeconfig)?;
+        let parts = Parts::new(&entry, self.folder(), namespace, kubeconfig)?;
         let mut processes = Vec::new();
         // In the order in which they need each other.
         for part in [parts.redis(), parts.repo_server(), parts.application_controller(), parts.server()] {
@@ -101,38 +105,36 @@ impl Cluster {
     }
 
     /// Creates its kinds and settings.
-    async fn create_argo_cd(&self, namespace: &str) -> Result<()> {
-        let entry: PathBuf = Program::ArgoCd.entry().await?;
+    async fn create_argo_cd(&self, entry: &Path, namespace: &str) -> Result<()> {
         let folder = |name: &str| format!("--kustomize={}", entry.join(name).display());
         // The kinds are too big for the annotation of a client-side apply.
         self.kubectl(["apply", "--server-side", &folder("crds")]).run().await?;
-        let applications = "/apis/argoproj.io/v1alpha1/applications?limit=1";
-        wait_for("Applications to be served", SERVED, async || {
-            self.probe(&self.server_url(), applications).await.map(Some)
-        })
-        .await?;
+        for kind in ["applications", "appprojects"] {
+            let path = format!("/apis/argoproj.io/v1alpha1/{kind}?limit=1");
+            wait_for(&format!("{path} to be served"), SERVED, async || {
+                self.probe(&self.server_url(), &path).await.map(Some)
+            })
+            .await?;
+        }
         self.kubectl(["create", "namespace", namespace]).run().await?;
         let in_namespace = format!("--namespace={namespace}");
         self.kubectl(["apply", &in_namespace, &folder("config")]).run().await?;
-        let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
-            {
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {"name": "argocd-secret"},
-                "stringData": {"server.secretkey": random::token()?},
+        let key = json!({"stringData": {"server.secretkey": random::token()?}}).to_string();
+        self.kubectl(["patch", &in_namespace, "secret", "argocd-secret", "--patch", &key]).run().await?;
+        let project: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "argoproj.io/v1alpha1",
+            "kind": "AppProject",
+            "metadata": {"name": "default"},
+            "spec": {
+                "sourceRepos": ["*"],
+                "destinations": [{"namespace": "*", "server": "*"}],
+                "clusterResourceWhitelist": [{"group": "*", "kind": "*"}],
             },
-            {
-                "apiVersion": "argoproj.io/v1alpha1",
-                "kind": "AppProject",
-                "metadata": {"name": "default"},
-                "spec": {
-                    "sourceRepos": ["*"],
-                    "destinations": [{"namespace": "*", "server": "*"}],
-                    "clusterResourceWhitelist": [{"group": "*", "kind": "*"}],
-                },
-            },
-        ]});
-        self.kubectl(["apply", &in_namespace, "--filename=-"]).stdin(objects.to_string()).run().await?;
+        }))?;
+        // Not by kubectl, which may still have its list of kinds from before.
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("argoproj.io", "v1alpha1", "AppProject"));
+        let projects: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, &kind);
+        projects.create(&PostParams::default(), &project).await.context("failed to create the default AppProject")?;
         Ok(())
     }
 

@@ -1,14 +1,17 @@
 //! The command lines of Argo CD's programs.
 
 use std::{
-    fs,
+    env,
+    ffi::OsString,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use anyhow::Result;
 
 use super::{Part, Ready};
-use crate::{components::path_flag, ports::free_port, process::Launch};
+use crate::{ports::free_port, process::Launch};
 
 /// Folders that the programs look into, none of which has anything here.
 const FOLDERS: [&str; 5] = [
@@ -28,6 +31,8 @@ pub(super) struct Parts {
     logs: PathBuf,
     /// Home and temporary files of all of them.
     folder: PathBuf,
+    /// Where they find the programs that they start.
+    path: OsString,
     redis: u16,
     repo_server: u16,
     repo_server_metrics: u16,
@@ -37,11 +42,19 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn new(program: PathBuf, logs: &Path, namespace: &str, kubeconfig: PathBuf) -> Result<Self> {
+    /// `entry` is the folder of the program and its assets.
+    pub(super) fn new(entry: &Path, logs: &Path, namespace: &str, kubeconfig: PathBuf) -> Result<Self> {
         let folder = logs.join(namespace);
         fs::create_dir_all(&folder)?;
+        // Started for each commit that is read, whether signatures matter or not.
+        let script = "git-verify-wrapper.sh";
+        fs::copy(entry.join(script), folder.join(script))?;
+        fs::set_permissions(folder.join(script), Permissions::from_mode(0o755))?;
+        let inherited = env::var_os("PATH").unwrap_or_default();
+        let path = env::join_paths([folder.clone()].into_iter().chain(env::split_paths(&inherited)))?;
         Ok(Self {
-            program,
+            program: entry.join("argocd"),
+            path,
             namespace: namespace.to_owned(),
             kubeconfig,
             logs: logs.to_owned(),
@@ -106,6 +119,7 @@ impl Parts {
         Launch::new(program, self.logs.join(format!("{}-{name}.log", self.namespace)))
             .environment("HOME", &self.folder)
             .environment("TMPDIR", &self.folder)
+            .environment("PATH", &self.path)
     }
 
     /// One of the programs that the binary is, whatever its file is called.
@@ -124,8 +138,8 @@ impl Parts {
         self.argo_cd(name)
             // `https://kubernetes.default.svc` in an Application is then the kubeconfig's cluster.
             .environment("ARGOCD_FAKE_IN_CLUSTER", "true")
+            .environment("KUBECONFIG", &self.kubeconfig)
             .arguments([
-                path_flag("--kubeconfig", &self.kubeconfig),
                 format!("--namespace={}", self.namespace),
                 format!("--repo-server=127.0.0.1:{}", self.repo_server),
                 "--repo-server-plaintext".into(),
