@@ -8,7 +8,7 @@ use testcluster::wait_for;
 use crate::support::{
     Kind, SOON, Shop, World,
     application::{Application, Options},
-    argo_story, configmap, deployment, tests,
+    argo_story, configmap, deployment, docs, tests,
 };
 
 tests! {
@@ -20,7 +20,7 @@ tests! {
     Shared replace_with_a_rollout,
     Shared tracking_by_label,
     Shared hooks_and_waves,
-    Shared a_later_wave_of_the_configmap_takes_a_refresh,
+    Shared a_later_wave_of_the_configmap_takes_a_second_operation,
 }
 
 const SERVER_SIDE_DIFF: Options = Options { compare: "ServerSideDiff=true", sync: &[], no_self_heal: false };
@@ -51,14 +51,14 @@ async fn apply_out_of_sync_only_takes_a_refresh_with_the_server_side_diff(world:
     let options = Options { sync: &["ApplyOutOfSyncOnly=true"], ..SERVER_SIDE_DIFF };
     let application = Application::create(&shop, world.argo_cd().await?, &options, objects("web:1", "v1")).await?;
     application.commit(objects("web:1", "v2")).await?;
+    assert_eq!((shop.deployment("web").value().await?, application.operations().await?), ("v1".into(), 2));
     follows_after_a_refresh(&shop, &application).await
 }
 
-/// A commit of the configuration alone did not reach the workload. Argo CD keeps the result of a server-side diff until
-/// the next commit, or until somebody asks for a refresh; then the workload is out of sync, and self-heal acts.
+/// Argo CD keeps the result of a server-side diff until the workload changes, or the commit, or until somebody asks for
+/// a refresh. Then the workload is out of sync, and self-heal acts.
 async fn follows_after_a_refresh(shop: &Shop<'_>, application: &Application<'_>) -> Result<()> {
     let web = shop.deployment("web");
-    assert_eq!((web.value().await?, application.operations().await?), ("v1".into(), 2));
     application.refresh("normal").await?;
     wait_for("the workload to follow", SOON, async || Ok((web.value().await? == "v2").then_some(()))).await?;
     web.wait_rolled_out().await?;
@@ -93,13 +93,9 @@ async fn stays_until_on_change(world: &World, sync: &'static [&'static str]) -> 
     web.wait_rolled_out().await?;
     assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v2".into(), 2));
 
-    let following = |value| {
-        let [source, mut workload] = objects("web:2", value);
-        workload["metadata"]["annotations"] = json!({"confpin.dev/rollout": "on-change"});
-        [source, workload]
-    };
-    application.commit(following("v2")).await?;
-    application.commit(following("v3")).await?;
+    let command = docs::command("argo-cd.md", "on-change")?.replace("shop", shop.name());
+    world.cluster.kubectl(command.split(' ').skip(1)).run().await?;
+    application.commit(objects("web:2", "v3")).await?;
     wait_for("the workload to follow", SOON, async || Ok((web.value().await? == "v3").then_some(()))).await?;
     web.wait_rolled_out().await?;
     assert_eq!(web.replica_sets().await?.len(), 3);
@@ -138,7 +134,7 @@ async fn hooks_and_waves(world: &World) -> Result<()> {
     shop.wait_owned().await
 }
 
-async fn a_later_wave_of_the_configmap_takes_a_refresh(world: &World) -> Result<()> {
+async fn a_later_wave_of_the_configmap_takes_a_second_operation(world: &World) -> Result<()> {
     let shop = world.shop("argo").await?;
     let objects = |value| {
         let [source, workload] = objects("web:1", value);

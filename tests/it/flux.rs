@@ -1,16 +1,17 @@
 //! Flux: its apply engine, which first asks for everything by a dry run and then applies what would change.
 
 use anyhow::{Result, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 use testcluster::{Program, wait_for};
 
-use crate::support::{Kind, SOON, Shop, World, configmap, manifest, tests};
+use crate::support::{Kind, SOON, Shop, World, configmap, docs, manifest, shop::file, tests};
 
 tests! {
     Shared flux_with_a_deployment,
     Shared flux_with_a_rollout,
     Shared flux_follows_a_configmap_at_once_where_asked_to,
     Shared flux_follows_a_configmap_at_once_where_configmaps_have_a_stage_of_their_own,
+    Shared flux_takes_an_undo_back,
 }
 
 async fn flux_with_a_deployment(world: &World) -> Result<()> {
@@ -25,12 +26,12 @@ fn objects(kind: Kind, image: &str, value: &str) -> [Value; 2] {
     [configmap("app-config", value), manifest::workload(kind, "web").image(image).uses_everywhere("app-config").json()]
 }
 
-/// One interval of a Kustomization. Returns what was done with each object, as `ConfigMap created, Deployment created`.
+/// One interval of a Kustomization. Returns what was done with each object: `ConfigMap created, Deployment created`.
 async fn reconcile(shop: &Shop<'_>, arguments: &[&str], objects: impl IntoIterator<Item = Value>) -> Result<String> {
     let inventory = shop.world.cluster.folder().join(format!("{}-inventory", shop.name()));
     let mut arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
     arguments.push(format!("--inventory={}", inventory.display()));
-    let done = shop.run_client_with(Program::Flux, &arguments, &crate::support::shop::file(objects)).await?;
+    let done = shop.run_client_with(Program::Flux, &arguments, &file(objects)).await?;
     let done = done.lines().filter_map(|line| Some((line.split_once('/')?.0, line.rsplit(' ').next()?)));
     let mut done: Vec<_> = done.map(|(kind, action)| format!("{kind} {action}")).collect();
     done.sort();
@@ -80,11 +81,9 @@ async fn story(world: &World, kind: Kind) -> Result<()> {
 async fn flux_follows_a_configmap_at_once_where_asked_to(world: &World) -> Result<()> {
     let shop = world.shop("flux").await?;
     let web = shop.deployment("web");
-    let objects = |value| {
-        let [source, mut workload] = objects(Kind::Deployment, "web:1", value);
-        workload["metadata"]["annotations"] = json!({"confpin.dev/rollout": "on-change"});
-        [source, workload]
-    };
+    let objects = |value| objects(Kind::Deployment, "web:1", value);
+    let command = docs::command("flux.md", "on-change")?.replace("shop", shop.name());
+    world.cluster.kubectl(command.split(' ').skip(1)).run().await?;
     reconcile(&shop, &[], objects("v1")).await?;
     web.wait_rolled_out().await?;
     assert_eq!(reconcile(&shop, &[], objects("v2")).await?, "ConfigMap configured, Deployment unchanged");
@@ -103,6 +102,23 @@ async fn flux_follows_a_configmap_at_once_where_configmaps_have_a_stage_of_their
     web.wait_rolled_out().await?;
     let done = reconcile(&shop, &stage, objects(Kind::Deployment, "web:1", "v2")).await?;
     assert_eq!(done, "ConfigMap configured, Deployment configured");
+    web.wait_rolled_out().await?;
+    assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v2".into(), 2));
+    Ok(())
+}
+
+async fn flux_takes_an_undo_back(world: &World) -> Result<()> {
+    let shop = world.shop("flux").await?;
+    let web = shop.deployment("web");
+    for value in ["v1", "v2"] {
+        reconcile(&shop, &[], objects(Kind::Deployment, &format!("web:{value}"), value)).await?;
+        web.wait_rolled_out().await?;
+    }
+    shop.run("rollout undo deployment/web").await?;
+    web.wait_rolled_out().await?;
+    assert_eq!(web.value().await?, "v1");
+    let done = reconcile(&shop, &[], objects(Kind::Deployment, "web:v2", "v2")).await?;
+    assert_eq!(done, "ConfigMap unchanged, Deployment configured");
     web.wait_rolled_out().await?;
     assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v2".into(), 2));
     Ok(())

@@ -5,6 +5,7 @@
 
 mod argo_cd;
 mod argo_cd_options;
+mod argo_cd_page;
 mod canary;
 mod collection;
 mod content;
@@ -16,6 +17,8 @@ mod fresh;
 mod generated_name;
 mod healing;
 mod helm;
+mod kubectl_page;
+mod kustomize;
 mod late_kinds;
 mod limits;
 mod matrix;
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     support::runner::run(&[
         argo_cd::TESTS,
         argo_cd_options::TESTS,
+        argo_cd_page::TESTS,
         canary::TESTS,
         collection::TESTS,
         content::TESTS,
@@ -54,6 +58,8 @@ fn main() -> ExitCode {
         generated_name::TESTS,
         healing::TESTS,
         helm::TESTS,
+        kubectl_page::TESTS,
+        kustomize::TESTS,
         late_kinds::TESTS,
         limits::TESTS,
         matrix::TESTS,

@@ -57,8 +57,7 @@ impl<'a> Application<'a> {
         options: &Options,
         objects: impl IntoIterator<Item = Value>,
     ) -> Result<(Self, String)> {
-        let folder = shop.world.cluster.folder().join(format!("{}-repository", shop.name()));
-        let application = Self { repository: GitRepository::create(&folder).await?, shop, argo_cd };
+        let application = Self::with_repository(shop, argo_cd).await?;
         let commit = application.repository.commit(objects).await?;
         let object: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "argoproj.io/v1alpha1",
@@ -76,6 +75,12 @@ impl<'a> Application<'a> {
         }))?;
         application.api().create(&PostParams::default(), &object).await?;
         Ok((application, commit))
+    }
+
+    /// One of the namespace's name that is to be created otherwise, and its empty repository.
+    pub async fn with_repository(shop: &'a Shop<'a>, argo_cd: &'a ArgoCd) -> Result<Self> {
+        let folder = shop.world.cluster.folder().join(format!("{}-repository", shop.name()));
+        Ok(Self { repository: GitRepository::create(&folder).await?, shop, argo_cd })
     }
 
     /// Commits these objects and waits until they are synchronised and healthy.
@@ -101,7 +106,7 @@ impl<'a> Application<'a> {
     }
 
     /// Waits until Argo CD says that all is as in this commit, and healthy.
-    async fn wait_synced(&self, commit: &str) -> Result<()> {
+    pub async fn wait_synced(&self, commit: &str) -> Result<()> {
         self.wait_status(&format!("synchronised to {commit} and healthy"), |status| {
             status["sync"]["status"] == "Synced"
                 && status["sync"]["revision"] == commit
@@ -155,18 +160,17 @@ impl<'a> Application<'a> {
         Ok(events.list(&ListParams::default().fields(&fields)).await?.items.len())
     }
 
-    /// Fails if comparing again and again changes anything of what Argo CD says, or makes it begin an operation.
+    /// Fails if comparing again and again finds a difference, or makes Argo CD begin an operation.
     pub async fn ensure_at_rest(&self) -> Result<()> {
         let operations = self.operations().await?;
         for how in ["normal", "hard", "normal"] {
             self.refresh(how).await?;
-            let status = self.status().await?;
-            let said = (&status["sync"]["status"], &status["health"]["status"]);
-            ensure!(said == (&json!("Synced"), &json!("Healthy")), "after a {how} refresh it is {said:?}");
+            let said = self.status().await?["sync"]["status"].clone();
+            ensure!(said == "Synced", "after a {how} refresh it is {said}");
         }
         let now = self.operations().await?;
         ensure!(now == operations, "{} operations without a commit", now - operations);
-        Ok(())
+        self.wait_status("healthy", |status| status["health"]["status"] == "Healthy").await
     }
 
     /// The resource tree, as the web interface shows it.

@@ -6,6 +6,7 @@ pub mod audit;
 pub mod clients;
 pub mod configmaps;
 pub mod confpin;
+pub mod docs;
 pub mod events;
 pub mod git;
 pub mod history;

@@ -6,7 +6,7 @@ use kube::{Api, Client, api::PostParams};
 use testcluster::{ArgoCd, Builder, Cluster, wait_for};
 use tokio::sync::OnceCell;
 
-use super::{SOON, Shop, configmap, confpin::Confpin, deployment};
+use super::{SOON, Shop, configmap, confpin::Confpin, deployment, docs};
 
 /// Opts a namespace in.
 pub const LABEL: (&str, &str) = ("confpin.dev/pin", "enabled");
@@ -69,22 +69,29 @@ impl World {
         self.argo_cd.get_or_try_init(|| self.cluster.install_argo_cd("argocd")).await
     }
 
-    /// One that ignores the differences that confpin makes.
+    /// One that ignores the differences that confpin makes, as the guide's page says.
     pub async fn patched_argo_cd(&self) -> Result<&ArgoCd> {
-        let patch = concat!("--patch-file=", env!("CARGO_MANIFEST_DIR"), "/manifests/argocd/argocd-cm-patch.yaml");
-        self.patched_argo_cd.get_or_try_init(|| self.set_up_argo_cd("argocd-patched", patch)).await
+        let install = async || {
+            let argo_cd = self.cluster.install_argo_cd("argocd-patched").await?;
+            let command = docs::command("argo-cd.md", "patch")?;
+            let command = command.replace("--namespace argocd", "--namespace argocd-patched");
+            let command = command.replace("manifests/", concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/"));
+            self.cluster.kubectl(command.split(' ').skip(1)).run().await?;
+            Ok(argo_cd)
+        };
+        self.patched_argo_cd.get_or_try_init(install).await
     }
 
     /// One that knows what it brought by a label, and not by an annotation.
     pub async fn labelling_argo_cd(&self) -> Result<&ArgoCd> {
-        let patch = r#"--patch={"data": {"application.resourceTrackingMethod": "label"}}"#;
-        self.labelling_argo_cd.get_or_try_init(|| self.set_up_argo_cd("argocd-labelling", patch)).await
-    }
-
-    async fn set_up_argo_cd(&self, namespace: &str, patch: &str) -> Result<ArgoCd> {
-        let argo_cd = self.cluster.install_argo_cd(namespace).await?;
-        self.cluster.kubectl(["--namespace", namespace, "patch", "configmap", "argocd-cm", patch]).run().await?;
-        Ok(argo_cd)
+        let install = async || {
+            let argo_cd = self.cluster.install_argo_cd("argocd-labelling").await?;
+            let settings = r#"--patch={"data": {"application.resourceTrackingMethod": "label"}}"#;
+            let patch = ["patch", "configmap", "argocd-cm", "--namespace", argo_cd.namespace(), settings];
+            self.cluster.kubectl(patch).run().await?;
+            Ok(argo_cd)
+        };
+        self.labelling_argo_cd.get_or_try_init(install).await
     }
 
     /// A namespace that confpin serves.
