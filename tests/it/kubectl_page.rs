@@ -56,10 +56,10 @@ async fn the_commands_of_the_page_on_kubectl(world: &World) -> Result<()> {
         ensure!(done[0].0 == 1, "there was nothing to see for {value}: {}", done[0].1);
         assert_eq!((web.value().await?, web.replica_sets().await?.len()), (value.into(), sets));
     }
-    let version = web.version().await?;
+    let generation = web.generation().await?;
     let done = run(&shop, "apply").await?;
     ensure!(done[0].0 == 0 && done[0].1.is_empty(), "there was something to see: {}", done[0].1);
-    assert_eq!(web.version().await?, version);
+    assert_eq!(web.generation().await?, generation);
 
     run(&shop, "undo").await?;
     web.wait_rolled_out().await?;

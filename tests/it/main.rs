@@ -36,6 +36,7 @@ mod rolling_update;
 mod scale;
 mod serving;
 mod sharing;
+mod strategies;
 mod support;
 mod telling;
 mod untouched;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         scale::TESTS,
         serving::TESTS,
         sharing::TESTS,
+        strategies::TESTS,
         telling::TESTS,
         untouched::TESTS,
     ])
