@@ -172,6 +172,7 @@ static KUBECTL_ARGO_ROLLOUTS: Recipe = Recipe {
     assets: &[],
     duration: "1 min",
 };
+
 static FLUX: Recipe = Recipe {
     name: "flux-apply",
     version: "v0.84.0",
@@ -186,6 +187,7 @@ static FLUX: Recipe = Recipe {
     assets: &[],
     duration: "2 min",
 };
+
 static ARGO_CD: Recipe = Recipe {
     name: "argocd",
     version: "v3.6.1",
@@ -202,7 +204,7 @@ static ARGO_CD: Recipe = Recipe {
             name: "git-verify-wrapper.sh",
         },
     ],
-    duration: "5 min",
+    duration: "7 min",
 };
 
 const fn kubernetes(name: &'static str, package: &'static str, duration: &'static str) -> Recipe {
