@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/polling"
 	"github.com/fluxcd/cli-utils/pkg/object"
@@ -76,9 +75,7 @@ func run(ctx context.Context, namespace, inventory, stages string) error {
 	for _, entry := range changes.Entries {
 		fmt.Println(entry.String())
 	}
-	wait := ssa.DefaultWaitOptions()
-	wait.Interval = 100 * time.Millisecond
-	return manager.Wait(objects, wait)
+	return nil
 }
 
 func newManager() (*ssa.ResourceManager, error) {
