@@ -35,11 +35,8 @@ async fn the_default_diff_is_out_of_sync_without_the_ignored_differences(world: 
     let shop = world.shop("argo").await?;
     let options = Options { no_self_heal: true, ..DEFAULT };
     let (application, _) = Application::begin(&shop, world.argo_cd().await?, &options, objects("web:1", "v1")).await?;
-    application
-        .wait_status("synchronised and still out of sync", |status| {
-            status["operationState"]["phase"] == "Succeeded" && status["sync"]["status"] == "OutOfSync"
-        })
-        .await?;
+    application.wait_status("synchronised", |status| status["operationState"]["phase"] == "Succeeded").await?;
+    application.refresh("hard").await?;
     assert_eq!(application.status_of("Deployment").await?, "OutOfSync");
     assert_eq!(application.status_of("ConfigMap").await?, "Synced");
     Ok(())
