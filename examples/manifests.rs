@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use confpin::argo_cd::settings_patch;
 use confpin::install::{self, policy, rbac};
 use confpin::pin::webhook_configuration::{FailurePolicy, PATH, webhook_configuration};
 use k8s_openapi::api::admissionregistration::v1::{
@@ -30,6 +31,7 @@ fn main() -> Result<()> {
     write(&chart, "rbac.yaml", &rights(namespace)?)?;
     write(&chart, "policy.yaml", &policies(namespace)?)?;
     write(&chart, "rbac-self-managed.yaml", &certificate_rights(namespace)?)?;
+    write(&manifests.join("argocd"), "argocd-cm-patch.yaml", &[document(&settings_patch())?])?;
     write(&manifests.join("monitoring"), "prometheusrule.yaml", &[prometheus_rule(&manifests.join("monitoring"))?])
 }
 

@@ -44,6 +44,7 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+pub mod argo_cd;
 pub mod cli;
 pub mod cluster;
 pub mod config;

@@ -146,7 +146,7 @@ impl Cluster {
 /// Builds what is missing before anything starts, so that no deadline includes a build.
 async fn build(options: &Builder) -> Result<()> {
     if options.real_node {
-        tokio::task::spawn_blocking(packages::ensure).await??;
+        tokio::task::spawn_blocking(packages::ensure_for_real_node).await??;
     }
     let wanted = [
         (true, Program::Etcd),

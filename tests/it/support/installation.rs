@@ -43,7 +43,8 @@ impl Installation {
         let cluster = Cluster::builder().fake_node().real_node().start().await?;
         cluster.node()?.import_images(archive).await?;
         let folder = cluster.folder().join("install");
-        let world = World { confpin: Confpin::new(&cluster, &[])?, client: cluster.client(), cluster };
+        let confpin = Confpin::new(&cluster, &[])?;
+        let world = World::new(cluster, confpin);
         let installation = Self { world, folder };
         installation.write_overlay(arguments)?;
         installation.apply().await?;

@@ -1,6 +1,6 @@
 //! Runs the tests of all modules against one cluster, in parallel.
 
-use std::{env, pin::Pin, process::ExitCode, sync::Mutex};
+use std::{collections::BTreeMap, env, pin::Pin, process::ExitCode, sync::Mutex};
 
 use anyhow::{Result, anyhow};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -54,7 +54,8 @@ struct Common {
     world: Option<World>,
     /// Why there is no real node.
     no_real_node: Option<String>,
-    skipped: Mutex<Vec<&'static str>>,
+    /// The names of the tests, and why.
+    skipped: Mutex<Vec<(&'static str, String)>>,
 }
 
 /// Runs the tests that the command line asks for.
@@ -113,18 +114,27 @@ impl Common {
 
     fn run(&self, case: Case) -> Result<Completion> {
         let world = || self.world.as_ref().ok_or_else(|| anyhow!("the common cluster was not started"));
-        match (case.place, &self.no_real_node) {
-            (Place::Real(_), Some(reason)) => {
-                if let Ok(mut skipped) = self.skipped.lock() {
-                    skipped.push(title(case.name));
-                }
-                anyhow::ensure!(!no_skip(), "skipped where nothing may be: {reason}");
-                return Ok(Completion::ignored_with(reason));
-            }
-            (Place::Shared(test) | Place::Real(test), _) => self.runtime.block_on(test(world()?))?,
-            (Place::Own(test), _) => self.runtime.block_on(test())?,
+        let done = match (case.place, &self.no_real_node) {
+            (Place::Real(_), Some(reason)) => return self.skip(case, reason),
+            (Place::Shared(test) | Place::Real(test), _) => self.runtime.block_on(test(world()?)),
+            (Place::Own(test), _) => self.runtime.block_on(test()),
+        };
+        match done {
+            Ok(()) => Ok(Completion::Completed),
+            // Something that only some tests start, and this machine does not have.
+            Err(error) => match error.downcast_ref::<Unavailable>() {
+                Some(reason) => self.skip(case, &reason.to_string()),
+                None => Err(error),
+            },
         }
-        Ok(Completion::Completed)
+    }
+
+    fn skip(&self, case: Case, reason: &str) -> Result<Completion> {
+        anyhow::ensure!(!no_skip(), "skipped where nothing may be: {reason}");
+        if let Ok(mut skipped) = self.skipped.lock() {
+            skipped.push((title(case.name), reason.to_owned()));
+        }
+        Ok(Completion::ignored_with(reason))
     }
 
     /// Ends confpin by itself, so that its watches are in the audit log.
@@ -136,8 +146,12 @@ impl Common {
     }
 
     fn report(&self, failed: bool) {
-        if let (Some(reason), Ok(skipped)) = (&self.no_real_node, self.skipped.lock()) {
-            eprintln!("skipped {} tests ({}): {reason}", skipped.len(), skipped.join(", "));
+        let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for (name, reason) in self.skipped.lock().map(|skipped| skipped.clone()).unwrap_or_default() {
+            by_reason.entry(reason).or_default().push(name);
+        }
+        for (reason, names) in by_reason {
+            eprintln!("skipped {} tests ({}): {reason}", names.len(), names.join(", "));
         }
         if let (Some(world), true) = (&self.world, failed) {
             world.keep();
