@@ -61,7 +61,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
         None => None,
     };
     let tls = Arc::new(tls::server_config(keeper.resolver(), client_roots)?);
-    let cluster = Cluster::new(connect(&config.cluster).await?);
+    let cluster = Cluster::new(connect(&config.cluster, USER_AGENT).await?);
 
     let admin_listener = bind(config.admin_listen, "--admin-listen")?;
     let listener = bind(config.listen, "--listen")?;
@@ -157,7 +157,11 @@ fn bind(address: std::net::SocketAddr, option: &str) -> Result<TcpListener> {
 }
 
 /// A client by the options, else by the pod's service account, else by the usual kubeconfig.
-async fn connect(access: &ClusterAccess) -> Result<Client> {
+///
+/// # Errors
+///
+/// When there is no kubeconfig, or none that can be used.
+pub async fn connect(access: &ClusterAccess, user_agent: &'static str) -> Result<Client> {
     let options = KubeConfigOptions { context: access.context.clone(), ..KubeConfigOptions::default() };
     let mut config = match (&access.kubeconfig, &access.context) {
         (Some(path), _) => {
@@ -170,6 +174,6 @@ async fn connect(access: &ClusterAccess) -> Result<Client> {
             .await
             .context("failed to find a cluster: give --kubeconfig, or run in one with a service account")?,
     };
-    config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
+    config.headers.push((header::USER_AGENT, HeaderValue::from_static(user_agent)));
     Client::try_from(config).context("failed to make a client")
 }
