@@ -39,13 +39,14 @@
 //!
 //! `main → app → {webhook, reconcile, tls, observe} → cluster → pin`: [`pin`] is pure, [`cluster`] holds every read from
 //! and write to the API server, [`webhook`] and [`reconcile`] are the two halves of the program, [`app`] puts them
-//! together. A new kind of workload is one row in [`pin::kinds`].
+//! together. [`inspect`] is what `kubectl confpin` tells, by the same pure functions; [`cli`] prints it. A new kind of workload is one row in [`pin::kinds`].
 #![forbid(unsafe_code)]
 
 pub mod app;
 pub mod cli;
 pub mod cluster;
 pub mod config;
+pub mod inspect;
 pub mod observe;
 pub mod pin;
 pub mod rbac;

@@ -7,6 +7,7 @@ pub mod registration;
 pub mod retry;
 pub mod rollback;
 pub mod snapshots;
+pub mod switches;
 pub mod workloads;
 
 use k8s_openapi::api::core::v1::Namespace;

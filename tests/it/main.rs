@@ -20,6 +20,7 @@ mod opt_out;
 mod orphans;
 mod ownership;
 mod paused;
+mod plugin;
 mod race;
 mod reapply;
 mod references;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         orphans::TESTS,
         ownership::TESTS,
         paused::TESTS,
+        plugin::TESTS,
         race::TESTS,
         reapply::TESTS,
         references::TESTS,

@@ -8,6 +8,7 @@ pub mod events;
 pub mod history;
 pub mod lives;
 pub mod manifest;
+pub mod plugin;
 pub mod pods;
 pub mod process;
 pub mod reconciler;

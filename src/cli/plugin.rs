@@ -1,0 +1,49 @@
+//! The commands for people, `kubectl confpin …`.
+
+use clap::Subcommand;
+
+use super::{End, Error, diff, explain, history, orphans, status, switches};
+
+/// What `kubectl confpin` can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show which snapshot each workload is pinned to, and what needs attention.
+    ///
+    /// Exit code 1 when a workload is behind its source, waits for one that is missing, has lost its snapshot, or is not
+    /// pinned though its namespace is labelled.
+    Status(status::Args),
+    /// List the revisions of a workload and the configuration of each.
+    History(history::Args),
+    /// Show what differs between the configuration of two revisions, key by key.
+    ///
+    /// Without options: between what the template names and what the next apply would pin. Exit code 1 when something
+    /// differs.
+    Diff(diff::Args),
+    /// Explain the last decision about a workload: what it is pinned to, why, and what comes next.
+    Explain(explain::Args),
+    /// List the snapshots that nothing owns: when confpin removes them, or why it does not.
+    Orphans(orphans::Args),
+    /// Turn pinning off for a workload, a ConfigMap or a namespace.
+    OptOut(switches::Args),
+    /// Turn pinning on again for a workload or a ConfigMap, or on for a namespace.
+    OptIn(switches::Args),
+    /// Have a workload, or all of a namespace, roll out with each change of its ConfigMaps.
+    OnChange(switches::OnChangeArgs),
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// When it cannot do what it is asked for.
+pub async fn run(command: Command) -> Result<End, Error> {
+    match command {
+        Command::Status(args) => status::run(args).await,
+        Command::History(args) => history::run(args).await,
+        Command::Diff(args) => diff::run(args).await,
+        Command::Explain(args) => explain::run(args).await,
+        Command::Orphans(args) => orphans::run(args).await,
+        Command::OptOut(args) => switches::opt_out(args).await,
+        Command::OptIn(args) => switches::opt_in(args).await,
+        Command::OnChange(args) => switches::on_change(args).await,
+    }
+}
