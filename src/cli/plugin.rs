@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{End, Error, diff, explain, history, orphans, status, switches};
+use super::{End, Error, diff, explain, history, orphans, preview, render, status, switches};
 
 /// What `kubectl confpin` can do.
 #[derive(Debug, Subcommand)]
@@ -19,6 +19,15 @@ pub enum Command {
     /// Without options: between what the template names and what the next apply would pin. Exit code 1 when something
     /// differs.
     Diff(diff::Args),
+    /// Show which workloads roll if these files are applied, and what changes in their configuration.
+    ///
+    /// Reads the cluster and writes nothing. The files' ConfigMaps count as applied first. Exit code 1 when a workload that
+    /// exists would roll.
+    Preview(preview::Args),
+    /// Pin manifests without a cluster: print them with snapshots added and names changed.
+    ///
+    /// The names are those that the webhook would give. All else stays as it is, comments too. Namespaces need no label.
+    Render(render::Args),
     /// Explain the last decision about a workload: what it is pinned to, why, and what comes next.
     Explain(explain::Args),
     /// List the snapshots that nothing owns: when confpin removes them, or why it does not.
@@ -40,6 +49,8 @@ pub async fn run(command: Command) -> Result<End, Error> {
         Command::Status(args) => status::run(args).await,
         Command::History(args) => history::run(args).await,
         Command::Diff(args) => diff::run(args).await,
+        Command::Preview(args) => preview::run(args).await,
+        Command::Render(args) => render::run(args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Orphans(args) => orphans::run(args).await,
         Command::OptOut(args) => switches::opt_out(args).await,

@@ -4,11 +4,15 @@
 //! [`crate::cli`] prints. What confpin would do is never worked out anew here: [`crate::pin`] decides.
 
 pub mod age;
+pub mod apply;
 pub mod difference;
 pub mod explain;
 pub mod facts;
 pub mod foresee;
 pub mod history;
+pub mod manifests;
 pub mod orphans;
+pub mod preview;
+pub mod render;
 pub mod status;
 pub mod target;

@@ -21,6 +21,7 @@ mod orphans;
 mod ownership;
 mod paused;
 mod plugin;
+mod plugin_files;
 mod race;
 mod reapply;
 mod references;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         ownership::TESTS,
         paused::TESTS,
         plugin::TESTS,
+        plugin_files::TESTS,
         race::TESTS,
         reapply::TESTS,
         references::TESTS,

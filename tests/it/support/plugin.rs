@@ -56,6 +56,13 @@ impl Shop<'_> {
         run(program, input).await
     }
 
+    /// The same for a command that asks no cluster.
+    pub async fn plugin_offline(&self, command: &str, input: &str) -> Result<Told> {
+        let mut program = self.program(command).await?;
+        program.env_remove("KUBECONFIG");
+        run(program, input).await
+    }
+
     async fn program(&self, command: &str) -> Result<Command> {
         let kubectl = self.world.cluster.command(Program::Kubectl).await?;
         let folder = Path::new(kubectl.as_std().get_program()).parent().context("a program is in a folder")?;
