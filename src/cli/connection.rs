@@ -61,6 +61,11 @@ impl ConnectionArgs {
 }
 
 impl ScopeArgs {
+    /// Whether one or all namespaces are named on the command line, and not just by the kubeconfig's context.
+    pub fn is_explicit(&self) -> bool {
+        self.all_namespaces || self.connection.namespace.is_some()
+    }
+
     /// Connects. The namespace is `None` for all of them.
     ///
     /// # Errors

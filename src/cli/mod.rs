@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand, and what they share.
 
+pub mod bar;
 pub mod connection;
 pub mod diff;
 pub mod explain;
@@ -9,6 +10,7 @@ pub mod orphans;
 pub mod output;
 pub mod plugin;
 pub mod preview;
+pub mod release;
 pub mod render;
 pub mod serve;
 pub mod status;
@@ -80,6 +82,9 @@ pub enum Error {
     /// A ConfigMap follows nothing.
     #[error("a ConfigMap follows nothing: name a workload or a namespace")]
     NotFollowing,
+    /// What changes workloads is not left to the context's namespace.
+    #[error("name the namespace by -n, or take all by -A")]
+    NoScope,
     /// The log filter or format cannot be used; nothing was started.
     #[error(transparent)]
     Logging(#[from] logging::Error),
@@ -95,7 +100,7 @@ impl Error {
     /// What to tell the supervisor or the script: [`EXIT_USAGE`] when another try would change nothing.
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::Target(_) | Self::NotFollowing | Self::Logging(_) => EXIT_USAGE,
+            Self::Usage(_) | Self::Target(_) | Self::NotFollowing | Self::NoScope | Self::Logging(_) => EXIT_USAGE,
             Self::Serve(_) => EXIT_SERVE,
             Self::Command(_) => EXIT_FAILURE,
         }

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{End, Error, diff, explain, history, orphans, preview, render, status, switches};
+use super::{End, Error, diff, explain, history, orphans, preview, release, render, status, switches};
 
 /// What `kubectl confpin` can do.
 #[derive(Debug, Subcommand)]
@@ -38,6 +38,11 @@ pub enum Command {
     OptIn(switches::Args),
     /// Have a workload, or all of a namespace, roll out with each change of its ConfigMaps.
     OnChange(switches::OnChangeArgs),
+    /// Move workloads back to their sources, a few at a time, for leaving confpin.
+    ///
+    /// Each is opted out and rolls out once. Stops where one does not roll out in time; another run goes on. Exit code 1
+    /// when a workload stays on a snapshot because its source is gone.
+    Release(release::Args),
 }
 
 /// Runs a command.
@@ -56,5 +61,6 @@ pub async fn run(command: Command) -> Result<End, Error> {
         Command::OptOut(args) => switches::opt_out(args).await,
         Command::OptIn(args) => switches::opt_in(args).await,
         Command::OnChange(args) => switches::on_change(args).await,
+        Command::Release(args) => release::run(args).await,
     }
 }

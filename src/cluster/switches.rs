@@ -1,5 +1,6 @@
-//! The writes of the command line: annotations and labels that people set.
+//! The writes of the command line: annotations and labels that people set, and the templates that `release` changes.
 
+use json_patch::Patch as JsonPatch;
 use kube::api::{ApiResource, Patch, PatchParams};
 use serde_json::Value;
 
@@ -21,6 +22,21 @@ impl Cluster {
         dry_run: bool,
     ) -> Result<(), Error> {
         self.patch(resource, namespace, name, &Patch::Merge(patch), dry_run).await
+    }
+
+    /// Applies a JSON patch to an object of a namespace. Its tests make it fail when the object is another one meanwhile.
+    ///
+    /// # Errors
+    /// When the API server, or admission, refuses or cannot be asked.
+    pub async fn json_patch(
+        &self,
+        resource: &ApiResource,
+        namespace: &str,
+        name: &str,
+        patch: JsonPatch,
+        dry_run: bool,
+    ) -> Result<(), Error> {
+        self.patch(resource, Some(namespace), name, &Patch::<()>::Json(patch), dry_run).await
     }
 
     async fn patch<P: serde::Serialize + std::fmt::Debug>(

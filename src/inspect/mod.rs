@@ -13,6 +13,7 @@ pub mod history;
 pub mod manifests;
 pub mod orphans;
 pub mod preview;
+pub mod release;
 pub mod render;
 pub mod status;
 pub mod target;

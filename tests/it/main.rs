@@ -22,6 +22,7 @@ mod ownership;
 mod paused;
 mod plugin;
 mod plugin_files;
+mod plugin_release;
 mod race;
 mod reapply;
 mod references;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         paused::TESTS,
         plugin::TESTS,
         plugin_files::TESTS,
+        plugin_release::TESTS,
         race::TESTS,
         reapply::TESTS,
         references::TESTS,
