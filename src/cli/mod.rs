@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand, and what they share.
 
 pub mod bar;
+pub mod completion;
 pub mod connection;
 pub mod diff;
 pub mod explain;
@@ -10,6 +11,7 @@ pub mod orphans;
 pub mod output;
 pub mod plugin;
 pub mod preview;
+pub mod reference;
 pub mod release;
 pub mod render;
 pub mod serve;
@@ -21,7 +23,7 @@ pub mod workload;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::{self, EXIT_USAGE};
 use crate::inspect::target;
@@ -126,6 +128,11 @@ pub fn plugin_main() -> ExitCode {
     run(|cli: PluginCli| run_plugin(cli.command))
 }
 
+/// The definition of `kubectl confpin`.
+fn plugin_command() -> clap::Command {
+    PluginCli::command()
+}
+
 fn run_plugin(command: plugin::Command) -> Result<End, Error> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("failed to start the runtime")?;
@@ -173,8 +180,6 @@ fn counted(number: usize, thing: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{End, Error, diff, explain, history, orphans, preview, release, render, status, switches};
+use super::{End, Error, completion, diff, explain, history, orphans, preview, release, render, status, switches};
 
 /// What `kubectl confpin` can do.
 #[derive(Debug, Subcommand)]
@@ -43,6 +43,11 @@ pub enum Command {
     /// Each is opted out and rolls out once. Stops where one does not roll out in time; another run goes on. Exit code 1
     /// when a workload stays on a snapshot because its source is gone.
     Release(release::Args),
+    /// Print a script that completes the command line in a shell.
+    Completion(completion::Args),
+    /// Print what the last word can become; `kubectl` runs it.
+    #[command(name = "__complete", hide = true)]
+    Complete(completion::CompleteArgs),
 }
 
 /// Runs a command.
@@ -62,5 +67,7 @@ pub async fn run(command: Command) -> Result<End, Error> {
         Command::OptIn(args) => switches::opt_in(args).await,
         Command::OnChange(args) => switches::on_change(args).await,
         Command::Release(args) => release::run(args).await,
+        Command::Completion(args) => completion::run(&args, super::plugin_command()),
+        Command::Complete(args) => completion::complete(&args, super::plugin_command()),
     }
 }

@@ -23,6 +23,7 @@ mod paused;
 mod plugin;
 mod plugin_files;
 mod plugin_release;
+mod plugin_scale;
 mod race;
 mod reapply;
 mod references;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         plugin::TESTS,
         plugin_files::TESTS,
         plugin_release::TESTS,
+        plugin_scale::TESTS,
         race::TESTS,
         reapply::TESTS,
         references::TESTS,

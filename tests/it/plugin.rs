@@ -15,6 +15,7 @@ tests! {
     Shared status_tells_what_each_workload_is_pinned_to,
     Shared status_needs_a_readers_rights_and_names_those_that_lack,
     Shared colours_are_for_terminals,
+    Shared kubectl_completes_the_plugin,
     Shared history_tells_the_configuration_of_each_revision,
     Shared diff_shows_what_changed_between_revisions_and_what_the_next_apply_brings,
     Shared kubectl_finds_the_plugin,
@@ -282,5 +283,32 @@ async fn orphans_are_told_with_the_time_that_they_have() -> Result<()> {
     });
     shop.apply([pod]).await?;
     assert_told!(shop, "orphans that a pod names", shop.plugin("orphans -A").await?.text()?);
+    Ok(())
+}
+
+/// By `kubectl`'s own completion, which every shell's script asks.
+async fn kubectl_completes_the_plugin(world: &World) -> Result<()> {
+    let shop = world.shop("complete").await?;
+    let folder = world.cluster.folder().join(shop.name());
+    std::fs::create_dir_all(&folder)?;
+    let script = folder.join("kubectl_complete-confpin");
+    std::fs::write(&script, shop.plugin_offline("completion kubectl", "").await?.stdout)?;
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let plugins = std::path::Path::new(PLUGIN).parent().context("a program is in a folder")?;
+    let path = std::env::join_paths([plugins, &folder, std::path::Path::new("/bin")])?;
+    let complete = async |words: &[&str]| -> Result<String> {
+        let mut kubectl = world.cluster.command(Program::Kubectl).await?;
+        let output = kubectl.env("PATH", &path).args(["__complete", "confpin"]).args(words).output().await?;
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    assert_eq!(complete(&["st"]).await?, "status\n:4\n");
+    assert_eq!(complete(&["render", "-f", ""]).await?, ":0\n");
+
+    for (shell, has) in
+        [("bash", "complete -F"), ("zsh", "#compdef kubectl-confpin"), ("fish", "complete -c kubectl-confpin")]
+    {
+        let script = shop.plugin_offline(&format!("completion {shell}"), "").await?.stdout;
+        assert!(script.contains(has), "{shell}");
+    }
     Ok(())
 }
