@@ -25,7 +25,11 @@ use crate::tls;
 use crate::webhook::admission::Admission;
 use crate::webhook::handler::Handler;
 use crate::webhook::server::{Server, admin};
+pub use connect::connect;
 use serving::Serving;
+
+/// How confpin calls itself to the API server, for its audit log.
+const USER_AGENT: &str = concat!("confpin/", env!("CARGO_PKG_VERSION"));
 
 /// Runs confpin until a signal ends it: the first lets requests in flight finish, the second does not.
 ///
@@ -52,7 +56,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     let health = Health::default();
     let synced = config.reconcile.then(|| health.condition("the watches to be synced"));
     let registered = health.condition("the webhook to be registered");
-    let client = connect::connect(&config.cluster).await?;
+    let client = connect(&config.cluster, USER_AGENT).await?;
     let namespace = config.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
     let cluster = Cluster::new(client);
     let serving = Serving::open(&config.certificates, &cluster, &namespace, &health, &metrics).await?;

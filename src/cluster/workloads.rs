@@ -38,9 +38,22 @@ impl Cluster {
         namespace: &str,
         name: &str,
     ) -> Result<Option<WorkloadState>, Error> {
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, &api_resource(kind));
-        let found = retry::transient(&format!("read {} {name}", kind.kind), || api.get_opt(name)).await?;
+        let found = self.workload_object(kind, namespace, name).await?;
         Ok(found.map(|object| WorkloadState::new(kind, &object)))
+    }
+
+    /// Reads a workload live, the whole object; `None` when there is none, or the cluster does not know its kind.
+    ///
+    /// # Errors
+    /// When the API server refuses or cannot be asked.
+    pub async fn workload_object(
+        &self,
+        kind: &'static WorkloadKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, Error> {
+        let api = self.objects(&api_resource(kind), Some(namespace));
+        retry::transient(&format!("read {} {name}", kind.kind), || api.get_opt(name)).await
     }
 
     /// Lists live the ReplicaSets of a namespace that `selector` selects; all of them without a selector.

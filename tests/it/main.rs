@@ -29,6 +29,10 @@ mod orphans;
 mod outages;
 mod ownership;
 mod paused;
+mod plugin;
+mod plugin_files;
+mod plugin_release;
+mod plugin_scale;
 mod policy;
 mod race;
 mod reapply;
@@ -75,6 +79,10 @@ fn main() -> ExitCode {
         outages::TESTS,
         ownership::TESTS,
         paused::TESTS,
+        plugin::TESTS,
+        plugin_files::TESTS,
+        plugin_release::TESTS,
+        plugin_scale::TESTS,
         policy::TESTS,
         race::TESTS,
         reapply::TESTS,
