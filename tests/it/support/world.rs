@@ -75,18 +75,23 @@ impl World {
 
     /// Argo CD as it is by default, installed for the first test that asks.
     pub async fn argo_cd(&self) -> Result<&ArgoCd> {
-        self.argo_cd.get_or_try_init(|| self.cluster.install_argo_cd("argocd")).await
+        let install = async || {
+            self.cluster.create_argo_cd("argocd").await?;
+            self.cluster.start_argo_cd("argocd").await
+        };
+        self.argo_cd.get_or_try_init(install).await
     }
 
     /// One that ignores the differences that confpin makes, as the guide's page says.
     pub async fn patched_argo_cd(&self) -> Result<&ArgoCd> {
         let install = async || {
-            let argo_cd = self.cluster.install_argo_cd("argocd-patched").await?;
+            let namespace = "argocd-patched";
+            self.cluster.create_argo_cd(namespace).await?;
             let command = docs::command("argo-cd.md", "patch")?;
-            let command = command.replace("--namespace argocd", "--namespace argocd-patched");
+            let command = command.replace("--namespace argocd", &format!("--namespace {namespace}"));
             let command = command.replace("manifests/", concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/"));
             self.cluster.kubectl(command.split(' ').skip(1)).run().await?;
-            Ok(argo_cd)
+            self.cluster.start_argo_cd(namespace).await
         };
         self.patched_argo_cd.get_or_try_init(install).await
     }
@@ -94,11 +99,11 @@ impl World {
     /// One that knows what it brought by a label, and not by an annotation.
     pub async fn labelling_argo_cd(&self) -> Result<&ArgoCd> {
         let install = async || {
-            let argo_cd = self.cluster.install_argo_cd("argocd-labelling").await?;
+            let namespace = "argocd-labelling";
+            self.cluster.create_argo_cd(namespace).await?;
             let settings = r#"--patch={"data": {"application.resourceTrackingMethod": "label"}}"#;
-            let patch = ["patch", "configmap", "argocd-cm", "--namespace", argo_cd.namespace(), settings];
-            self.cluster.kubectl(patch).run().await?;
-            Ok(argo_cd)
+            self.cluster.kubectl(["patch", "configmap", "argocd-cm", "--namespace", namespace, settings]).run().await?;
+            self.cluster.start_argo_cd(namespace).await
         };
         self.labelling_argo_cd.get_or_try_init(install).await
     }

@@ -2,7 +2,7 @@
 
 mod parts;
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use http::Request;
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    sync::Mutex,
 };
 
 use crate::{
@@ -30,6 +31,8 @@ use parts::Parts;
 
 /// How long the API server may take to serve a new kind.
 const SERVED: Duration = Duration::from_secs(30);
+/// Held while the kinds are created.
+static KINDS: Mutex<()> = Mutex::const_new(());
 
 /// A running Argo CD. Its programs end when it is dropped.
 #[derive(Debug)]
@@ -80,35 +83,21 @@ impl ArgoCd {
 }
 
 impl Cluster {
-    /// Installs Argo CD with its default settings into a new namespace, and returns when it is ready.
+    /// Creates a new namespace with the default settings of Argo CD, to be changed before
+    /// [`start_argo_cd`](Self::start_argo_cd): a running Argo CD takes a moment to see a change.
     ///
     /// # Errors
-    /// If its Debian packages cannot be had, which is [`Unavailable`](crate::Unavailable), or if a part does not become
-    /// ready; the message has the end of its log.
-    pub async fn install_argo_cd(&self, namespace: &str) -> Result<ArgoCd> {
+    /// If its Debian packages cannot be had, which is [`Unavailable`](crate::Unavailable), or the API server refuses.
+    pub async fn create_argo_cd(&self, namespace: &str) -> Result<()> {
         tokio::task::spawn_blocking(packages::ensure_for_argo_cd).await??;
         let entry = Program::ArgoCd.entry().await?;
-        self.create_argo_cd(&entry, namespace).await?;
-        let kubeconfig = self.layout().kubeconfig(User::ArgoCd);
-        let parts = Parts::new(&entry, self.folder(), namespace, kubeconfig)?;
-        let mut processes = Vec::new();
-        // In the order in which they need each other.
-        for part in [parts.redis(), parts.repo_server(), parts.application_controller(), parts.server()] {
-            processes.push(self.start_part(&part).await?);
-        }
-        Ok(ArgoCd {
-            namespace: namespace.to_owned(),
-            config: self.config(),
-            server: parts.server_address(),
-            _processes: processes,
-        })
-    }
-
-    /// Creates its kinds and settings.
-    async fn create_argo_cd(&self, entry: &Path, namespace: &str) -> Result<()> {
         let folder = |name: &str| format!("--kustomize={}", entry.join(name).display());
-        // The kinds are too big for the annotation of a client-side apply.
-        self.kubectl(["apply", "--server-side", &folder("crds")]).run().await?;
+        {
+            // Of two that create the same kind at the same time, one fails.
+            let _alone = KINDS.lock().await;
+            // Server-side, as the kinds are too big for the annotation of a client-side apply.
+            self.kubectl(["apply", "--server-side", &folder("crds")]).run().await?;
+        }
         for kind in ["applications", "appprojects"] {
             let path = format!("/apis/argoproj.io/v1alpha1/{kind}?limit=1");
             wait_for(&format!("{path} to be served"), SERVED, async || {
@@ -136,6 +125,27 @@ impl Cluster {
         let projects: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, &kind);
         projects.create(&PostParams::default(), &project).await.context("failed to create the default AppProject")?;
         Ok(())
+    }
+
+    /// Starts the Argo CD of a namespace, and returns when it is ready.
+    ///
+    /// # Errors
+    /// If a part does not become ready; the message has the end of its log.
+    pub async fn start_argo_cd(&self, namespace: &str) -> Result<ArgoCd> {
+        let entry = Program::ArgoCd.entry().await?;
+        let kubeconfig = self.layout().kubeconfig(User::ArgoCd);
+        let parts = Parts::new(&entry, self.folder(), namespace, kubeconfig)?;
+        let mut processes = Vec::new();
+        // In the order in which they need each other.
+        for part in [parts.redis(), parts.repo_server(), parts.application_controller(), parts.server()] {
+            processes.push(self.start_part(&part).await?);
+        }
+        Ok(ArgoCd {
+            namespace: namespace.to_owned(),
+            config: self.config(),
+            server: parts.server_address(),
+            _processes: processes,
+        })
     }
 
     /// Starts a part and waits until it is ready, or has ended.
