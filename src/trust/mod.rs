@@ -2,7 +2,7 @@
 //! certificate for itself, in memory; and the API server's trust in it.
 //!
 //! Each replica does the same, and none has to be there: whoever sees first that something is due does it, in one write that
-//! fails for all others. [`plan`] says what is due, [`held`] what the Secret holds.
+//! fails for all others. `plan` says what is due, `held` what the Secret holds.
 //!
 //! A Secret that is gone or broken is written again, from what this replica still knows if it can be, so that nothing
 //! changes. A Secret that confpin did not make is used as it is and never written.
