@@ -39,9 +39,9 @@ pub struct Installation {
 impl Installation {
     /// Installs `manifests/overlays/self-managed`, with more arguments of confpin.
     pub async fn start(arguments: &[&str]) -> Result<Self> {
-        let archive = image::archive().await?;
+        // First, since it tells whether this machine can have a real node, and brings what builds an image.
         let cluster = Cluster::builder().fake_node().real_node().start().await?;
-        cluster.node()?.import_images(archive).await?;
+        cluster.node()?.import_images(image::archive().await?).await?;
         let folder = cluster.folder().join("install");
         let confpin = Confpin::new(&cluster, &[])?;
         let world = World::new(cluster, confpin);

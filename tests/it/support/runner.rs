@@ -7,7 +7,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use testcluster::{Cluster, Unavailable};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{World, rights};
+use super::{World, image, rights};
 
 /// How many tests run at a time: most of them wait most of the time.
 const PARALLEL: usize = 4;
@@ -32,11 +32,14 @@ pub enum Place {
     Real(for<'a> fn(&'a World) -> Running<'a>),
     /// In a cluster of its own, because it breaks something.
     Own(fn() -> Running<'static>),
+    /// Likewise, with confpin's image in it.
+    Installed(fn() -> Running<'static>),
 }
 
 /// Lists the tests of a module: `tests! { Shared one_thing, Own another_thing }`.
 macro_rules! tests {
     (@place Own $name:ident) => { $crate::support::runner::Place::Own(|| Box::pin($name())) };
+    (@place Installed $name:ident) => { $crate::support::runner::Place::Installed(|| Box::pin($name())) };
     (@place $place:ident $name:ident) => { $crate::support::runner::Place::$place(|world| Box::pin($name(world))) };
     ($($place:ident $name:ident),+ $(,)?) => {
         /// The tests of this module.
@@ -62,7 +65,9 @@ struct Common {
 pub fn run(modules: &[&[Case]]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(PARALLEL);
-    let cases: Vec<Case> = modules.iter().flat_map(|module| module.iter().copied()).collect();
+    let mut cases: Vec<Case> = modules.iter().flat_map(|module| module.iter().copied()).collect();
+    // Last, since the image takes minutes to be built.
+    cases.sort_by_key(|case| matches!(case.place, Place::Installed(_)));
     let common = match Common::start(&arguments, &cases) {
         Ok(common) => common,
         Err(error) => {
@@ -106,6 +111,10 @@ impl Common {
         let real = wanted.iter().any(|case| matches!(case.place, Place::Real(_)));
         let shared = real || wanted.iter().any(|case| matches!(case.place, Place::Shared(_)));
         let mut common = Self { runtime, world: None, no_real_node: None, skipped: Mutex::default() };
+        if wanted.iter().any(|case| matches!(case.place, Place::Installed(_))) {
+            // Begun beside the other tests. Whoever needs it waits for it, and tells what went wrong.
+            common.runtime.spawn(image::archive());
+        }
         if shared {
             (common.world, common.no_real_node) = common.runtime.block_on(start_world(real))?;
         }
@@ -117,7 +126,7 @@ impl Common {
         let done = match (case.place, &self.no_real_node) {
             (Place::Real(_), Some(reason)) => return self.skip(case, reason),
             (Place::Shared(test) | Place::Real(test), _) => self.runtime.block_on(test(world()?)),
-            (Place::Own(test), _) => self.runtime.block_on(test()),
+            (Place::Own(test) | Place::Installed(test), _) => self.runtime.block_on(test()),
         };
         match done {
             Ok(()) => Ok(Completion::Completed),
