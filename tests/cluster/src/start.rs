@@ -88,7 +88,16 @@ impl Cluster {
             Some(network) => Some(RealNode::create(&layout, network).await?),
             None => None,
         };
-        Ok(Self { processes: Mutex::default(), real_node, options: options.clone(), config, kubeconfig, layout, data })
+        Ok(Self {
+            processes: Mutex::default(),
+            argo_cd_kinds: tokio::sync::Mutex::default(),
+            real_node,
+            options: options.clone(),
+            config,
+            kubeconfig,
+            layout,
+            data,
+        })
     }
 
     /// Starts what needs the API server, all at once.

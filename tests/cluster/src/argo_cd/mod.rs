@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    sync::Mutex,
 };
 
 use crate::{
@@ -31,8 +30,6 @@ use parts::Parts;
 
 /// How long the API server may take to serve a new kind.
 const SERVED: Duration = Duration::from_secs(30);
-/// Held while the kinds are created.
-static KINDS: Mutex<()> = Mutex::const_new(());
 
 /// A running Argo CD. Its programs end when it is dropped.
 #[derive(Debug)]
@@ -92,19 +89,7 @@ impl Cluster {
         tokio::task::spawn_blocking(packages::ensure_for_argo_cd).await??;
         let entry = Program::ArgoCd.entry().await?;
         let folder = |name: &str| format!("--kustomize={}", entry.join(name).display());
-        {
-            // Of two that create the same kind at the same time, one fails.
-            let _alone = KINDS.lock().await;
-            // Server-side, as the kinds are too big for the annotation of a client-side apply.
-            self.kubectl(["apply", "--server-side", &folder("crds")]).run().await?;
-        }
-        for kind in ["applications", "appprojects"] {
-            let path = format!("/apis/argoproj.io/v1alpha1/{kind}?limit=1");
-            wait_for(&format!("{path} to be served"), SERVED, async || {
-                self.probe(&self.server_url(), &path).await.map(Some)
-            })
-            .await?;
-        }
+        self.create_argo_cd_kinds(&folder("crds")).await?;
         self.kubectl(["create", "namespace", namespace]).run().await?;
         let in_namespace = format!("--namespace={namespace}");
         self.kubectl(["apply", &in_namespace, &folder("config")]).run().await?;
@@ -124,6 +109,25 @@ impl Cluster {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("argoproj.io", "v1alpha1", "AppProject"));
         let projects: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, &kind);
         projects.create(&PostParams::default(), &project).await.context("failed to create the default AppProject")?;
+        Ok(())
+    }
+
+    /// Creates the kinds, and waits until they are served. Once a cluster: a second apply of such big kinds takes the API
+    /// server half a minute on a busy machine.
+    async fn create_argo_cd_kinds(&self, folder: &str) -> Result<()> {
+        let mut created = self.argo_cd_kinds.lock().await;
+        if *created {
+            return Ok(());
+        }
+        self.kubectl(["create", "--validate=false", folder]).run().await?;
+        for kind in ["applications", "appprojects"] {
+            let path = format!("/apis/argoproj.io/v1alpha1/{kind}?limit=1");
+            wait_for(&format!("{path} to be served"), SERVED, async || {
+                self.probe(&self.server_url(), &path).await.map(Some)
+            })
+            .await?;
+        }
+        *created = true;
         Ok(())
     }
 
