@@ -28,8 +28,8 @@ use confpin::tls::bundle::Bundle;
 
 tests! {
     Installed it_pins_and_collects_and_is_uninstalled,
-    Installed it_is_replaced_and_rolled_back_under_load,
-    Installed certificates_are_rotated_under_load,
+    Loaded it_is_replaced_and_rolled_back_under_load,
+    Loaded certificates_are_rotated_under_load,
     Installed a_ca_that_is_lost_or_damaged_is_made_good,
     Installed a_ca_of_somebody_elses_is_used_and_never_written,
 }

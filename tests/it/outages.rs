@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::{SOON, Shop, configmap, configmaps, deployment, installation::Installation, tests};
 
 tests! {
-    Installed whoever_dies_nothing_is_left_unpinned_and_nothing_rolls_by_itself,
+    Loaded whoever_dies_nothing_is_left_unpinned_and_nothing_rolls_by_itself,
     Installed a_cluster_that_was_down_comes_up_with_confpin_in_it,
 }
 

@@ -34,12 +34,22 @@ pub enum Place {
     Own(fn() -> Running<'static>),
     /// Likewise, with confpin's image in it.
     Installed(fn() -> Running<'static>),
+    /// Likewise, under a load that wants a machine for itself: run by `cargo test --test it -- --ignored --test-threads=1`.
+    Loaded(fn() -> Running<'static>),
+}
+
+impl Place {
+    /// A trial that is ignored where the test is not for every run.
+    fn trial(self, name: &str, run: impl FnOnce() -> Result<Completion, Failed> + Send + 'static) -> Trial {
+        Trial::ignorable_test(name, run).with_ignored_flag(matches!(self, Self::Loaded(_)))
+    }
 }
 
 /// Lists the tests of a module: `tests! { Shared one_thing, Own another_thing }`.
 macro_rules! tests {
     (@place Own $name:ident) => { $crate::support::runner::Place::Own(|| Box::pin($name())) };
     (@place Installed $name:ident) => { $crate::support::runner::Place::Installed(|| Box::pin($name())) };
+    (@place Loaded $name:ident) => { $crate::support::runner::Place::Loaded(|| Box::pin($name())) };
     (@place $place:ident $name:ident) => { $crate::support::runner::Place::$place(|world| Box::pin($name(world))) };
     ($($place:ident $name:ident),+ $(,)?) => {
         /// The tests of this module.
@@ -67,7 +77,7 @@ pub fn run(modules: &[&[Case]]) -> ExitCode {
     arguments.test_threads.get_or_insert(PARALLEL);
     let mut cases: Vec<Case> = modules.iter().flat_map(|module| module.iter().copied()).collect();
     // Last, since the image takes minutes to be built.
-    cases.sort_by_key(|case| matches!(case.place, Place::Installed(_)));
+    cases.sort_by_key(|case| matches!(case.place, Place::Installed(_) | Place::Loaded(_)));
     let common = match Common::start(&arguments, &cases) {
         Ok(common) => common,
         Err(error) => {
@@ -90,9 +100,7 @@ pub fn run(modules: &[&[Case]]) -> ExitCode {
 }
 
 fn trial(case: Case, common: std::sync::Arc<Common>) -> Trial {
-    Trial::ignorable_test(title(case.name), move || {
-        common.run(case).map_err(|error| Failed::from(format!("{error:#}")))
-    })
+    case.place.trial(title(case.name), move || common.run(case).map_err(|error| Failed::from(format!("{error:#}"))))
 }
 
 /// The name without the crate's.
@@ -104,14 +112,14 @@ impl Common {
     fn start(arguments: &Arguments, cases: &[Case]) -> Result<Self> {
         let runtime = Builder::new_multi_thread().enable_all().build()?;
         let wanted = |case: &&Case| {
-            let stand_in = Trial::test(title(case.name), || Ok(()));
+            let stand_in = case.place.trial(title(case.name), || Ok(Completion::Completed));
             !arguments.list && !arguments.is_filtered_out(&stand_in) && !arguments.is_ignored(&stand_in)
         };
         let wanted: Vec<&Case> = cases.iter().filter(wanted).collect();
         let real = wanted.iter().any(|case| matches!(case.place, Place::Real(_)));
         let shared = real || wanted.iter().any(|case| matches!(case.place, Place::Shared(_)));
         let mut common = Self { runtime, world: None, no_real_node: None, skipped: Mutex::default() };
-        if wanted.iter().any(|case| matches!(case.place, Place::Installed(_))) {
+        if wanted.iter().any(|case| matches!(case.place, Place::Installed(_) | Place::Loaded(_))) {
             // Begun beside the other tests. Whoever needs it waits for it, and tells what went wrong.
             common.runtime.spawn(image::archive());
         }
@@ -126,7 +134,7 @@ impl Common {
         let done = match (case.place, &self.no_real_node) {
             (Place::Real(_), Some(reason)) => return self.skip(case, reason),
             (Place::Shared(test) | Place::Real(test), _) => self.runtime.block_on(test(world()?)),
-            (Place::Own(test) | Place::Installed(test), _) => self.runtime.block_on(test()),
+            (Place::Own(test) | Place::Installed(test) | Place::Loaded(test), _) => self.runtime.block_on(test()),
         };
         match done {
             Ok(()) => Ok(Completion::Completed),
