@@ -155,7 +155,7 @@ async fn release(cluster: &Cluster, seen: &Seen, args: &Args) -> Result<Became> 
         let resource = api_resource(state.kind);
         let how = match cluster.json_patch(&resource, &state.namespace, &state.name, step.patch, args.dry_run).await {
             // Perhaps one of the patch's tests: somebody has changed the workload since it was read.
-            Err(error) if error.is_conflict() || error.code() == Some(422) => {
+            Err(error) if error.is_conflict() || error.may_be_failed_test() => {
                 last = Some(error);
                 continue;
             }

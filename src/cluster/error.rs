@@ -77,6 +77,13 @@ impl Error {
         status.code == 409 || (status.code == 422 && causes.any(|cause| cause.field == "metadata.uid"))
     }
 
+    /// Whether a test of a JSON patch may have failed: the API server answers with 422 then, as for an object that is not
+    /// valid.
+    #[must_use]
+    pub fn may_be_failed_test(&self) -> bool {
+        self.code() == Some(422)
+    }
+
     /// Whether the namespace is being deleted, so that nothing can be created in it.
     #[must_use]
     pub fn is_namespace_terminating(&self) -> bool {

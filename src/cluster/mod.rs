@@ -14,7 +14,7 @@ pub mod trust;
 pub mod workloads;
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::ObjectMeta;
+use kube::api::{ObjectMeta, PatchParams, PostParams};
 use kube::{Api, Client};
 
 use crate::pin::meta;
@@ -99,4 +99,14 @@ impl Cluster {
             Err(error) => Err(error),
         }
     }
+}
+
+/// A request that creates or replaces an object, in confpin's name.
+fn creating() -> PostParams {
+    PostParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// A request that patches an object, in confpin's name.
+fn patching() -> PatchParams {
+    PatchParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
