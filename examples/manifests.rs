@@ -11,6 +11,7 @@ use confpin::pin::webhook_configuration::{FailurePolicy, PATH, webhook_configura
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ServiceReference, WebhookClientConfig,
 };
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use serde::Serialize;
 
 fn main() -> Result<()> {
@@ -65,23 +66,21 @@ fn configuration(namespace: &str) -> MutatingWebhookConfiguration {
 
 /// What every installation grants.
 fn rights(namespace: &str) -> Result<[String; 4]> {
-    let (everywhere, here) = (rbac::cluster_role(), rbac::role(namespace));
-    Ok([
-        document(&everywhere)?,
-        document(&rbac::bind_cluster_role(&everywhere, namespace))?,
-        document(&here)?,
-        document(&rbac::bind_role(&here))?,
-    ])
+    roles(&rbac::cluster_role(), &rbac::role(namespace), namespace)
 }
 
 /// What one with self-managed certificates grants besides.
 fn certificate_rights(namespace: &str) -> Result<[String; 4]> {
-    let (everywhere, here) = (rbac::certificates_cluster_role(), rbac::certificates_role(namespace));
+    roles(&rbac::certificates_cluster_role(), &rbac::certificates_role(namespace), namespace)
+}
+
+/// Two roles and their bindings.
+fn roles(everywhere: &ClusterRole, here: &Role, namespace: &str) -> Result<[String; 4]> {
     Ok([
-        document(&everywhere)?,
-        document(&rbac::bind_cluster_role(&everywhere, namespace))?,
-        document(&here)?,
-        document(&rbac::bind_role(&here))?,
+        document(everywhere)?,
+        document(&rbac::bind_cluster_role(everywhere, namespace))?,
+        document(here)?,
+        document(&rbac::bind_role(here))?,
     ])
 }
 

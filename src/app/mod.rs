@@ -17,7 +17,6 @@ use crate::config::Config;
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 use crate::observe::shutdown::Signals;
-use crate::pin::exempt::Exemptions;
 use crate::pin::webhook_configuration::{self, FailurePolicy, PATH, client_by_url};
 use crate::reconcile::work;
 use crate::reconcile::{Reconciler, Settings};
@@ -77,7 +76,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
         handler: Arc::new(Handler {
             admission: Admission {
                 cluster: cluster.clone(),
-                exemptions: exemptions(&config),
+                exemptions: config.exempt.exemptions(),
                 max_references: config.max_references,
             },
             on_error: config.on_error,
@@ -97,7 +96,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
         orphan_grace: config.orphan_grace.try_into().context("--orphan-grace is too long")?,
         settle: config.settle,
         min_interval: config.min_interval,
-        exemptions: exemptions(&config),
+        exemptions: config.exempt.exemptions(),
     };
     let candidate = config
         .lease
@@ -157,11 +156,6 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
         );
     }
     Ok(())
-}
-
-fn exemptions(config: &Config) -> Exemptions {
-    let names = config.exempt.names.iter().map(|name| name.as_str().to_owned());
-    Exemptions::with(names, config.exempt.labels.iter().cloned())
 }
 
 fn bind(address: std::net::SocketAddr, option: &str) -> Result<TcpListener> {

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::app;
 use crate::cluster::Cluster;
-use crate::config::{ClusterAccess, ObjectName};
+use crate::config::{ClusterAccess, Exempt, ObjectName};
 use crate::pin::exempt::{Exemptions, Mark};
 
 /// How confpin's command line calls itself to the API server, for its audit log.
@@ -98,7 +98,6 @@ impl ExemptArgs {
     /// What is never pinned.
     #[must_use]
     pub fn exemptions(&self) -> Exemptions {
-        let names = self.exempt_name.iter().map(|name| name.as_str().to_owned());
-        Exemptions::with(names, self.exempt_label.iter().cloned())
+        Exempt { names: self.exempt_name.clone(), labels: self.exempt_label.clone() }.exemptions()
     }
 }

@@ -82,8 +82,7 @@ impl Installation {
         Ok(fs::write(self.folder.join("kustomization.yaml"), overlay.to_string())?)
     }
 
-    /// `kubectl apply -k`. A policy refuses what is sent before its namespace is known to it, so it is sent again as an
-    /// operator would.
+    /// `kubectl apply -k`.
     pub async fn apply(&self) -> Result<()> {
         let folder = self.folder.display().to_string();
         self.world.cluster.kubectl(["apply", "--kustomize", &folder]).run().await.map(drop)
