@@ -224,10 +224,10 @@ async fn switches_are_set_and_admission_follows(world: &World) -> Result<()> {
     assert_eq!(web.version().await?, version);
 
     assert_eq!(shop.plugin("opt-out deployment web").await?.code, 0);
-    shop.run("rollout restart deployment/web").await?;
+    web.restart().await?;
     assert_eq!(web.name().await?, "app-config");
     assert_eq!(shop.plugin("opt-in deploy/web").await?.code, 0);
-    shop.run("rollout restart deployment/web").await?;
+    web.restart().await?;
     assert_eq!(web.value().await?, "1");
 
     assert_told!(shop, "on-change", shop.plugin("on-change deploy/web").await?.text()?);
@@ -237,7 +237,7 @@ async fn switches_are_set_and_admission_follows(world: &World) -> Result<()> {
     assert_eq!(web.object().await?.annotations().get("confpin.dev/rollout"), None);
 
     assert_eq!(shop.plugin("opt-out cm/app-config").await?.code, 0);
-    shop.run("rollout restart deployment/web").await?;
+    web.restart().await?;
     assert_eq!(web.name().await?, "app-config");
     let namespace = format!("opt-out ns/{}", shop.name());
     assert_eq!(shop.plugin(&namespace).await?.code, 0);
