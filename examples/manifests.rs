@@ -5,11 +5,13 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use confpin::argo_cd::settings_patch;
 use confpin::install::{self, policy, rbac};
 use confpin::pin::webhook_configuration::{FailurePolicy, PATH, webhook_configuration};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ServiceReference, WebhookClientConfig,
 };
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use serde::Serialize;
 
 fn main() -> Result<()> {
@@ -30,6 +32,7 @@ fn main() -> Result<()> {
     write(&chart, "rbac.yaml", &rights(namespace)?)?;
     write(&chart, "policy.yaml", &policies(namespace)?)?;
     write(&chart, "rbac-self-managed.yaml", &certificate_rights(namespace)?)?;
+    write(&manifests.join("argocd"), "argocd-cm-patch.yaml", &[document(&settings_patch())?])?;
     write(&manifests.join("monitoring"), "prometheusrule.yaml", &[prometheus_rule(&manifests.join("monitoring"))?])
 }
 
@@ -63,23 +66,21 @@ fn configuration(namespace: &str) -> MutatingWebhookConfiguration {
 
 /// What every installation grants.
 fn rights(namespace: &str) -> Result<[String; 4]> {
-    let (everywhere, here) = (rbac::cluster_role(), rbac::role(namespace));
-    Ok([
-        document(&everywhere)?,
-        document(&rbac::bind_cluster_role(&everywhere, namespace))?,
-        document(&here)?,
-        document(&rbac::bind_role(&here))?,
-    ])
+    roles(&rbac::cluster_role(), &rbac::role(namespace), namespace)
 }
 
 /// What one with self-managed certificates grants besides.
 fn certificate_rights(namespace: &str) -> Result<[String; 4]> {
-    let (everywhere, here) = (rbac::certificates_cluster_role(), rbac::certificates_role(namespace));
+    roles(&rbac::certificates_cluster_role(), &rbac::certificates_role(namespace), namespace)
+}
+
+/// Two roles and their bindings.
+fn roles(everywhere: &ClusterRole, here: &Role, namespace: &str) -> Result<[String; 4]> {
     Ok([
-        document(&everywhere)?,
-        document(&rbac::bind_cluster_role(&everywhere, namespace))?,
-        document(&here)?,
-        document(&rbac::bind_role(&here))?,
+        document(everywhere)?,
+        document(&rbac::bind_cluster_role(everywhere, namespace))?,
+        document(here)?,
+        document(&rbac::bind_role(here))?,
     ])
 }
 

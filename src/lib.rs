@@ -39,14 +39,17 @@
 //!
 //! `main → app → {webhook, reconcile, trust, tls, observe} → cluster → pin`: [`pin`] is pure, [`cluster`] holds every read
 //! from and write to the API server, [`webhook`] and [`reconcile`] are the two halves of the program, [`trust`] keeps its
-//! CA, [`app`] puts them together, and [`install`] is what an installation grants them. A new kind of workload is one row
-//! in [`pin::kinds`].
+//! CA, [`app`] puts them together, and [`install`] is what an installation grants them. [`inspect`] is what
+//! `kubectl confpin` tells, by the same pure functions; [`cli`] prints it. A new kind of workload is one row in
+//! [`pin::kinds`].
 #![forbid(unsafe_code)]
 
 pub mod app;
+pub mod argo_cd;
 pub mod cli;
 pub mod cluster;
 pub mod config;
+pub mod inspect;
 pub mod install;
 pub mod observe;
 pub mod pin;

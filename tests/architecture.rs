@@ -16,6 +16,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "crate::cli",
             "crate::cluster",
             "crate::config",
+            "crate::inspect",
             "crate::observe",
             "crate::reconcile",
             "crate::tls",
@@ -57,15 +58,42 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "crate::app",
             "crate::cli",
             "crate::config",
+            "crate::inspect",
             "crate::reconcile",
             "crate::tls",
             "crate::trust",
             "crate::webhook",
         ],
     ),
-    ("src/reconcile", &["crate::app", "crate::cli", "crate::config", "crate::tls", "crate::trust", "crate::webhook"]),
-    ("src/webhook", &["crate::app", "crate::cli", "crate::reconcile", "crate::trust"]),
-    ("src/trust", &["crate::app", "crate::cli", "crate::config", "crate::reconcile", "crate::webhook"]),
+    (
+        "src/inspect",
+        &[
+            "crate::app",
+            "crate::cli",
+            "crate::config",
+            "crate::observe",
+            "crate::tls",
+            "crate::trust",
+            "crate::webhook",
+        ],
+    ),
+    (
+        "src/reconcile",
+        &[
+            "crate::app",
+            "crate::cli",
+            "crate::config",
+            "crate::inspect",
+            "crate::tls",
+            "crate::trust",
+            "crate::webhook",
+        ],
+    ),
+    ("src/webhook", &["crate::app", "crate::cli", "crate::inspect", "crate::reconcile", "crate::trust"]),
+    (
+        "src/trust",
+        &["crate::app", "crate::cli", "crate::config", "crate::inspect", "crate::reconcile", "crate::webhook"],
+    ),
     ("src/tls", &["crate::app", "crate::cli", "crate::cluster", "crate::reconcile", "crate::trust", "crate::webhook"]),
     (
         "src/observe",
@@ -77,7 +105,9 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
 fn modules_point_in_one_direction() -> Result<(), Box<dyn Error>> {
     let mut found = Vec::new();
     for (module, forbidden) in FORBIDDEN {
-        for (file, code) in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(module))? {
+        let files = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(module))?;
+        assert!(!files.is_empty(), "{module} has no Rust files");
+        for (file, code) in files {
             found.extend(forbidden.iter().filter(|path| has(&code, path)).map(|path| format!("{file}: {path}")));
         }
     }
@@ -109,6 +139,34 @@ fn no_file_mentions_a_place_of_one_machine() {
     assert!(found.is_empty(), "not to be mentioned:\n{}", found.join("\n"));
 }
 
+/// Each block of the clients' pages has a mark, `<!-- tested: NAME -->`, and a test that reads it by page and name.
+#[test]
+fn every_command_of_the_clients_pages_is_executed_by_a_test() -> Result<(), Box<dyn Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let tests: String = sources(&root.join("tests/it"))?.into_iter().map(|(_, code)| code).collect();
+    let mut missing = Vec::new();
+    for page in fs::read_dir(root.join("docs/clients"))? {
+        let page = page?.path();
+        let name = page.file_name().unwrap_or_default().display().to_string();
+        let text = fs::read_to_string(&page)?;
+        let mut before = "";
+        let mut inside = false;
+        for line in text.lines().map(str::trim_start) {
+            if line.starts_with("```") {
+                inside = !inside;
+                let block = before.strip_prefix("<!-- tested: ").and_then(|rest| rest.strip_suffix(" -->"));
+                let is_read = block.is_some_and(|block| tests.contains(&format!("\"{block}\"")));
+                if inside && !(is_read && tests.contains(&format!("\"{name}\""))) {
+                    missing.push(format!("{name}: after {before:?}"));
+                }
+            }
+            before = line;
+        }
+    }
+    assert!(missing.is_empty(), "blocks that no test reads:\n{}", missing.join("\n"));
+    Ok(())
+}
+
 /// The Rust files of a folder, with their code less comments.
 fn sources(folder: &Path) -> io::Result<Vec<(String, String)>> {
     let mut found = Vec::new();
@@ -122,7 +180,6 @@ fn sources(folder: &Path) -> io::Result<Vec<(String, String)>> {
             found.push((entry.display().to_string(), code.collect::<Vec<_>>().join("\n")));
         }
     }
-    assert!(!found.is_empty(), "{} has no Rust files", folder.display());
     Ok(found)
 }
 

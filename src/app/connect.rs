@@ -7,15 +7,13 @@ use kube::{Client, Config as ClientConfig};
 
 use crate::config::ClusterAccess;
 
-/// How confpin calls itself to the API server, for its audit log.
-const USER_AGENT: &str = concat!("confpin/", env!("CARGO_PKG_VERSION"));
-
-/// A client by the options, else by the pod's service account, else by the usual kubeconfig.
+/// A client by the options, else by the pod's service account, else by the usual kubeconfig. It calls itself `user_agent` to
+/// the API server, for its audit log.
 ///
 /// # Errors
 ///
 /// When nothing of these can be used; the message says which and what to do.
-pub(super) async fn connect(access: &ClusterAccess) -> Result<Client> {
+pub async fn connect(access: &ClusterAccess, user_agent: &'static str) -> Result<Client> {
     let options = KubeConfigOptions { context: access.context.clone(), ..KubeConfigOptions::default() };
     let mut config = match (&access.kubeconfig, &access.context) {
         (Some(path), _) => {
@@ -28,6 +26,6 @@ pub(super) async fn connect(access: &ClusterAccess) -> Result<Client> {
             .await
             .context("failed to find a cluster: give --kubeconfig, or run in one with a service account")?,
     };
-    config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
+    config.headers.push((header::USER_AGENT, HeaderValue::from_static(user_agent)));
     Client::try_from(config).context("failed to make a client")
 }

@@ -17,7 +17,6 @@ use crate::config::Config;
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 use crate::observe::shutdown::Signals;
-use crate::pin::exempt::Exemptions;
 use crate::pin::webhook_configuration::{self, FailurePolicy, PATH, client_by_url};
 use crate::reconcile::work;
 use crate::reconcile::{Reconciler, Settings};
@@ -25,7 +24,11 @@ use crate::tls;
 use crate::webhook::admission::Admission;
 use crate::webhook::handler::Handler;
 use crate::webhook::server::{Server, admin};
+pub use connect::connect;
 use serving::Serving;
+
+/// How confpin calls itself to the API server, for its audit log.
+const USER_AGENT: &str = concat!("confpin/", env!("CARGO_PKG_VERSION"));
 
 /// Runs confpin until a signal ends it: the first lets requests in flight finish, the second does not.
 ///
@@ -52,7 +55,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     let health = Health::default();
     let synced = config.reconcile.then(|| health.condition("the watches to be synced"));
     let registered = health.condition("the webhook to be registered");
-    let client = connect::connect(&config.cluster).await?;
+    let client = connect(&config.cluster, USER_AGENT).await?;
     let namespace = config.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
     let cluster = Cluster::new(client);
     let serving = Serving::open(&config.certificates, &cluster, &namespace, &health, &metrics).await?;
@@ -73,7 +76,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
         handler: Arc::new(Handler {
             admission: Admission {
                 cluster: cluster.clone(),
-                exemptions: exemptions(&config),
+                exemptions: config.exempt.exemptions(),
                 max_references: config.max_references,
             },
             on_error: config.on_error,
@@ -93,7 +96,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
         orphan_grace: config.orphan_grace.try_into().context("--orphan-grace is too long")?,
         settle: config.settle,
         min_interval: config.min_interval,
-        exemptions: exemptions(&config),
+        exemptions: config.exempt.exemptions(),
     };
     let candidate = config
         .lease
@@ -153,11 +156,6 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
         );
     }
     Ok(())
-}
-
-fn exemptions(config: &Config) -> Exemptions {
-    let names = config.exempt.names.iter().map(|name| name.as_str().to_owned());
-    Exemptions::with(names, config.exempt.labels.iter().cloned())
 }
 
 fn bind(address: std::net::SocketAddr, option: &str) -> Result<TcpListener> {

@@ -1,12 +1,32 @@
 //! The command line: one file a subcommand, and what they share.
 
+pub mod bar;
+pub mod completion;
+pub mod connection;
+pub mod diff;
+pub mod explain;
+pub mod history;
+pub mod input;
+pub mod orphans;
+pub mod output;
+pub mod plugin;
+pub mod preview;
+pub mod reference;
+pub mod release;
+pub mod render;
 pub mod serve;
+pub mod status;
+pub mod switches;
+pub mod table;
+pub mod workload;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use anyhow::Context;
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::{self, EXIT_USAGE};
+use crate::inspect::target;
 use crate::observe::logging;
 
 /// Pins ConfigMaps: each rollout keeps, for its whole life, the configuration that it was rolled out with.
@@ -21,6 +41,35 @@ struct Cli {
 enum Command {
     /// Run the admission webhook and the reconciler.
     Serve(Box<serve::Args>),
+    #[command(flatten)]
+    Plugin(plugin::Command),
+}
+
+/// See which revision runs which configuration, and what an apply would change.
+///
+/// Exit codes: 0 fine; 1 something needs attention, or differs, where a command says so; 2 a failure, also when only a
+/// part could be read; 64 wrong arguments.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-confpin", bin_name = "kubectl confpin", version, about, propagate_version = true)]
+struct PluginCli {
+    #[command(subcommand)]
+    command: plugin::Command,
+}
+
+/// The exit code of `confpin serve` when it fails.
+const EXIT_SERVE: u8 = 1;
+/// The exit code of another command that ends well and has found what needs attention.
+const EXIT_ATTENTION: u8 = 1;
+/// The exit code of another command that fails.
+const EXIT_FAILURE: u8 = 2;
+
+/// How a command ended that did what it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// All is well.
+    Fine,
+    /// Something needs attention, or differs.
+    Attention,
 }
 
 /// Why a command ended badly.
@@ -29,27 +78,70 @@ pub enum Error {
     /// The arguments make no sense together; nothing was started.
     #[error(transparent)]
     Usage(#[from] config::Error),
+    /// The words name no object that the command is for.
+    #[error(transparent)]
+    Target(#[from] target::Error),
+    /// A ConfigMap follows nothing.
+    #[error("a ConfigMap follows nothing: name a workload or a namespace")]
+    NotFollowing,
+    /// What changes workloads is not left to the context's namespace.
+    #[error("name the namespace by -n, or take all by -A")]
+    NoScope,
     /// The log filter or format cannot be used; nothing was started.
     #[error(transparent)]
     Logging(#[from] logging::Error),
-    /// The program could not start, or ended early.
+    /// `confpin serve` could not start, or ended early.
     #[error(transparent)]
-    Run(#[from] anyhow::Error),
+    Serve(anyhow::Error),
+    /// A command failed.
+    #[error(transparent)]
+    Command(#[from] anyhow::Error),
 }
 
 impl Error {
-    /// What to tell the supervisor: [`EXIT_USAGE`] when a restart would change nothing, 1 otherwise.
+    /// What to tell the supervisor or the script: [`EXIT_USAGE`] when another try would change nothing.
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::Logging(_) => EXIT_USAGE,
-            Self::Run(_) => 1,
+            Self::Usage(_) | Self::Target(_) | Self::NotFollowing | Self::NoScope | Self::Logging(_) => EXIT_USAGE,
+            Self::Serve(_) => EXIT_SERVE,
+            Self::Command(_) => EXIT_FAILURE,
         }
     }
 }
 
-/// Parses the command line, runs the command and answers with the process's exit code.
+impl From<crate::cluster::Error> for Error {
+    fn from(error: crate::cluster::Error) -> Self {
+        Self::Command(error.into())
+    }
+}
+
+/// Runs `confpin` and answers with its exit code.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    run(|cli: Cli| match cli.command {
+        Command::Serve(args) => serve::run(*args).map(|()| End::Fine),
+        Command::Plugin(command) => run_plugin(command),
+    })
+}
+
+/// Runs `kubectl confpin` and answers with its exit code.
+pub fn plugin_main() -> ExitCode {
+    run(|cli: PluginCli| run_plugin(cli.command))
+}
+
+/// The definition of `kubectl confpin`.
+fn plugin_command() -> clap::Command {
+    PluginCli::command()
+}
+
+fn run_plugin(command: plugin::Command) -> Result<End, Error> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("failed to start the runtime")?;
+    runtime.block_on(plugin::run(command))
+}
+
+/// Parses the command line, runs the command and answers with the process's exit code.
+fn run<C: Parser>(command: impl FnOnce(C) -> Result<End, Error>) -> ExitCode {
+    let cli = match C::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are an error to clap, and a success to whoever asked for them.
@@ -59,46 +151,61 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let result = match cli.command {
-        Command::Serve(args) => serve::run(*args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    match command(cli) {
+        Ok(End::Fine) => ExitCode::SUCCESS,
+        Ok(End::Attention) => ExitCode::from(EXIT_ATTENTION),
         Err(error) => {
             let code = error.exit_code();
             // Not by the log: its filter may hide it, and it may not be there yet.
-            eprintln!("confpin: {:#}", anyhow::Error::from(error));
+            eprintln!("{}: {:#}", C::command().get_name(), anyhow::Error::from(error));
             ExitCode::from(code)
         }
     }
 }
 
+/// Tells what could not be read. What was printed is then not all, and a script must not take it for that.
+///
+/// # Errors
+/// When there is something.
+fn gaps(gaps: &[crate::cluster::Error]) -> anyhow::Result<()> {
+    gaps.iter().for_each(output::warn);
+    anyhow::ensure!(gaps.is_empty(), "this is not all: {} could not be read", counted(gaps.len(), "thing"));
+    Ok(())
+}
+
+/// `1 thing`, `2 things`.
+fn counted(number: usize, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn the_command_lines_are_consistent() {
         Cli::command().debug_assert();
+        PluginCli::command().debug_assert();
     }
 
     #[test]
-    fn every_option_has_a_variable_and_a_help_text() {
-        let command = Cli::command();
-        for subcommand in command.get_subcommands() {
+    fn every_option_has_a_help_text_and_those_of_serve_a_variable() {
+        for subcommand in Cli::command().get_subcommands() {
             for argument in subcommand.get_arguments() {
                 let id = argument.get_id().as_str();
-                let variable = format!("CONFPIN_{}", id.to_uppercase());
-                assert_eq!(argument.get_env().and_then(|name| name.to_str()), Some(variable.as_str()), "{id}");
-                assert!(argument.get_help().is_some(), "{id}");
+                assert!(argument.get_help().is_some(), "{} {id}", subcommand.get_name());
+                if subcommand.get_name() == "serve" {
+                    let variable = format!("CONFPIN_{}", id.to_uppercase());
+                    assert_eq!(argument.get_env().and_then(|name| name.to_str()), Some(variable.as_str()), "{id}");
+                }
             }
         }
     }
 
     #[test]
-    fn a_wrong_configuration_is_told_from_a_failure() {
+    fn exit_codes_tell_what_happened() {
         assert_eq!(Error::from(config::Error::CertificateMissing).exit_code(), 64);
-        assert_eq!(Error::from(anyhow::anyhow!("no cluster")).exit_code(), 1);
+        assert_eq!(Error::Serve(anyhow::anyhow!("no cluster")).exit_code(), 1);
+        assert_eq!(Error::from(anyhow::anyhow!("no cluster")).exit_code(), 2);
     }
 }

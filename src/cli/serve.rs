@@ -187,13 +187,12 @@ pub struct Args {
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] and [`Error::Logging`] before anything was started; [`Error::Run`] afterwards.
+/// [`Error::Usage`] and [`Error::Logging`] before anything was started; [`Error::Serve`] afterwards.
 pub fn run(args: Args) -> Result<(), Error> {
     let (format, filter) = (args.log_format, args.log.clone());
     let config = Config::try_from(args)?;
     logging::init(format, &filter)?;
     let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("failed to start the runtime")?;
-    runtime.block_on(app::run(config))?;
-    Ok(())
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("failed to start the runtime");
+    runtime.and_then(|runtime| runtime.block_on(app::run(config))).map_err(Error::Serve)
 }

@@ -44,11 +44,13 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed a moment later: no answer, too many requests, or a server's error.
+    /// Whether the same request may succeed a moment later: no answer, too many requests, or a server's error. So may one
+    /// that was not authenticated (401): an API server that has just started does not know the tokens of service accounts
+    /// yet, and a token that has expired is read anew.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Refused { status, .. } => status.code == 429 || status.code >= 500,
+            Self::Refused { status, .. } => matches!(status.code, 401 | 429) || status.code >= 500,
             Self::Unavailable { .. } => true,
             Self::NotLeader { .. } => false,
         }
@@ -73,6 +75,13 @@ impl Error {
         let Self::Refused { status, .. } = self else { return false };
         let mut causes = status.details.iter().flat_map(|details| &details.causes);
         status.code == 409 || (status.code == 422 && causes.any(|cause| cause.field == "metadata.uid"))
+    }
+
+    /// Whether a test of a JSON patch may have failed: the API server answers with 422 then, as for an object that is not
+    /// valid.
+    #[must_use]
+    pub fn may_be_failed_test(&self) -> bool {
+        self.code() == Some(422)
     }
 
     /// Whether the namespace is being deleted, so that nothing can be created in it.
@@ -141,7 +150,7 @@ mod tests {
     #[test]
     fn knows_what_is_worth_another_try() {
         for (code, transient) in
-            [(429, true), (500, true), (503, true), (403, false), (404, false), (409, false), (422, false)]
+            [(401, true), (429, true), (500, true), (503, true), (403, false), (404, false), (409, false), (422, false)]
         {
             assert_eq!(refused(code, "").is_transient(), transient, "{code}");
         }

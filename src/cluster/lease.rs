@@ -13,13 +13,12 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::Error;
-use crate::pin::meta;
+use crate::cluster::{Error, creating};
 
 /// How long after its last change others leave a Lease alone.
 const DURATION: Duration = Duration::from_secs(15);
@@ -155,7 +154,7 @@ impl Candidate {
     }
 
     async fn write(&self, lease: Option<Lease>, spec: LeaseSpec) -> Result<(), Error> {
-        let params = PostParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let params = creating();
         let written = match lease {
             Some(lease) => {
                 let lease = Lease { spec: Some(spec), ..lease };

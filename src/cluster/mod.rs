@@ -4,13 +4,17 @@ pub mod backoff;
 pub mod error;
 pub mod events;
 pub mod lease;
+pub mod lists;
 pub mod registration;
 pub mod retry;
+pub mod rollback;
 pub mod snapshots;
+pub mod switches;
 pub mod trust;
 pub mod workloads;
 
 use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{ObjectMeta, PatchParams, PostParams};
 use kube::{Api, Client};
 
 use crate::pin::meta;
@@ -69,22 +73,40 @@ impl Cluster {
         self.client.clone()
     }
 
+    /// Reads a namespace's metadata; `None` when there is no such namespace.
+    ///
+    /// # Errors
+    /// When the API server refuses or cannot be asked.
+    pub async fn namespace_metadata(&self, name: &str) -> Result<Option<ObjectMeta>, Error> {
+        let api: Api<Namespace> = Api::all(self.client());
+        let found = retry::transient("read the namespace", || api.get_metadata_opt(name)).await?;
+        Ok(found.map(|namespace| namespace.metadata))
+    }
+
     /// Reads a namespace. Where confpin may not (an installation without cluster-wide rights) or it is gone, the
     /// defaults hold.
     ///
     /// # Errors
     /// When the API server cannot be asked.
     pub async fn namespace(&self, name: &str) -> Result<NamespaceState, Error> {
-        let api: Api<Namespace> = Api::all(self.client());
-        let found = retry::transient("read the namespace", || api.get_metadata_opt(name)).await;
-        match found {
+        match self.namespace_metadata(name).await {
             Ok(None) => Ok(NamespaceState::default()),
-            Ok(Some(namespace)) => Ok(NamespaceState {
-                opts_out: namespace.metadata.annotations.as_ref().is_some_and(meta::opts_out),
-                terminating: namespace.metadata.deletion_timestamp.is_some(),
+            Ok(Some(metadata)) => Ok(NamespaceState {
+                opts_out: metadata.annotations.as_ref().is_some_and(meta::opts_out),
+                terminating: metadata.deletion_timestamp.is_some(),
             }),
             Err(error) if error.is_forbidden() => Ok(NamespaceState::default()),
             Err(error) => Err(error),
         }
     }
+}
+
+/// A request that creates or replaces an object, in confpin's name.
+fn creating() -> PostParams {
+    PostParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// A request that patches an object, in confpin's name.
+fn patching() -> PatchParams {
+    PatchParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }

@@ -2,12 +2,11 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, Preconditions};
 use serde_json::Value;
 
-use crate::cluster::{Cluster, Error, retry};
+use crate::cluster::{Cluster, Error, creating, patching, retry};
 use crate::pin::claim::Claim;
-use crate::pin::meta;
 
 /// What became of a write that depends on the object's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +38,7 @@ impl Cluster {
     /// When the API server refuses or cannot be asked.
     pub async fn create_snapshot(&self, namespace: &str, snapshot: &ConfigMap) -> Result<Write<ConfigMap>, Error> {
         let api = self.configmaps(namespace);
-        let params = PostParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let params = creating();
         let name = snapshot.metadata.name.as_deref().unwrap_or_default();
         outdated(self.write(&format!("create snapshot {name}"), || api.create(&params, snapshot)).await)
     }
@@ -58,7 +57,7 @@ impl Cluster {
     /// When the API server refuses or cannot be asked.
     pub async fn patch_snapshot(&self, namespace: &str, name: &str, patch: &Value, verb: &str) -> Result<Write, Error> {
         let api = self.configmaps(namespace);
-        let params = PatchParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let params = patching();
         let action = format!("{verb} snapshot {name}");
         let patch = Patch::Merge(patch);
         let patched = self.write(&action, || api.patch_metadata(name, &params, &patch)).await;

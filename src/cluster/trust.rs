@@ -7,14 +7,14 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, Patch};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use serde_json::json;
 
 use crate::cluster::backoff::Pauses;
 use crate::cluster::snapshots::{Write, outdated};
-use crate::cluster::{Cluster, Error, retry};
+use crate::cluster::{Cluster, Error, creating, patching, retry};
 use crate::pin::meta;
 use crate::pin::webhook_configuration::NAME;
 
@@ -61,7 +61,7 @@ impl Cluster {
         let labels = BTreeMap::from([(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())]);
         let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
         let secret = Secret { metadata, data: Some(data), ..Secret::default() };
-        let (action, parameters) = (format!("create Secret {name}"), parameters());
+        let (action, parameters) = (format!("create Secret {name}"), creating());
         outdated(retry::transient(&action, || api.create(&parameters, &secret)).await)
     }
 
@@ -79,7 +79,7 @@ impl Cluster {
         let api: Api<Secret> = Api::namespaced(self.client(), metadata.namespace.as_deref().unwrap_or_default());
         // With the resourceVersion that was read, so that of two replicas one writes.
         let replacement = Secret { data: Some(data), ..secret.clone() };
-        let (action, parameters) = (format!("replace the content of Secret {name}"), parameters());
+        let (action, parameters) = (format!("replace the content of Secret {name}"), creating());
         outdated(retry::transient(&action, || api.replace(name, &parameters, &replacement)).await)
     }
 
@@ -106,15 +106,10 @@ impl Cluster {
         let patch: Patch<()> = serde_json::from_value(operations)
             .map(Patch::Json)
             .map_err(|error| Error::Unavailable { action: action.clone(), cause: error.to_string() })?;
-        let params = PatchParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let params = patching();
         match retry::transient(&action, || api.patch(NAME, &params, &patch)).await {
-            // What a failed test of a JSON patch is answered with.
-            Err(error) if error.code() == Some(422) => Ok(Write::Outdated),
+            Err(error) if error.may_be_failed_test() => Ok(Write::Outdated),
             patched => outdated(patched.map(|_| ())),
         }
     }
-}
-
-fn parameters() -> PostParams {
-    PostParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }

@@ -3,12 +3,12 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch};
 use kube::core::{GroupVersionKind, Selector};
 use serde_json::json;
 
 use crate::cluster::snapshots::{Write, outdated};
-use crate::cluster::{Cluster, Error, retry};
+use crate::cluster::{Cluster, Error, patching, retry};
 use crate::pin::kinds::{WORKLOADS, WorkloadKind};
 use crate::pin::meta;
 use crate::pin::objects::{Holder, WorkloadState};
@@ -38,9 +38,22 @@ impl Cluster {
         namespace: &str,
         name: &str,
     ) -> Result<Option<WorkloadState>, Error> {
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, &api_resource(kind));
-        let found = retry::transient(&format!("read {} {name}", kind.kind), || api.get_opt(name)).await?;
+        let found = self.workload_object(kind, namespace, name).await?;
         Ok(found.map(|object| WorkloadState::new(kind, &object)))
+    }
+
+    /// Reads a workload live, the whole object; `None` when there is none, or the cluster does not know its kind.
+    ///
+    /// # Errors
+    /// When the API server refuses or cannot be asked.
+    pub async fn workload_object(
+        &self,
+        kind: &'static WorkloadKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, Error> {
+        let api = self.objects(&api_resource(kind), Some(namespace));
+        retry::transient(&format!("read {} {name}", kind.kind), || api.get_opt(name)).await
     }
 
     /// Lists live the ReplicaSets of a namespace that `selector` selects; all of them without a selector.
@@ -97,7 +110,7 @@ impl Cluster {
     pub async fn ask_for_refresh(&self, workload: &WorkloadState, value: &str) -> Result<Write, Error> {
         let resource = api_resource(workload.kind);
         let api: Api<DynamicObject> = Api::namespaced_with(self.client(), &workload.namespace, &resource);
-        let params = PatchParams { field_manager: Some(meta::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let params = patching();
         // The UID: not a new workload of the same name.
         let patch = Patch::Merge(json!({"metadata": {"uid": workload.uid, "annotations": {meta::REFRESH: value}}}));
         let action = format!("refresh {} {}", workload.kind.kind, workload.name);

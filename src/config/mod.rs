@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 use crate::cli::serve::Args;
-use crate::pin::exempt::Mark;
+use crate::pin::exempt::{Exemptions, Mark};
 use crate::trust::Lives;
 use crate::webhook::server::Limits;
 pub use value::{ByteSize, LogFormat, ObjectName, OnError, Period, WebhookUrl};
@@ -119,6 +119,15 @@ pub struct Exempt {
     pub names: Vec<ObjectName>,
     /// By a label or an annotation.
     pub labels: Vec<Mark>,
+}
+
+impl Exempt {
+    /// What is left alone, with the built-in list.
+    #[must_use]
+    pub fn exemptions(&self) -> Exemptions {
+        let names = self.names.iter().map(|name| name.as_str().to_owned());
+        Exemptions::with(names, self.labels.iter().cloned())
+    }
 }
 
 /// Why a combination of arguments is refused.

@@ -109,13 +109,7 @@ impl Question<'_> {
 
     fn recorded_source(&self, name: &str) -> Option<String> {
         let records = [self.request.old_annotation(meta::RECORD), self.request.new.annotation(meta::RECORD)];
-        let sources: BTreeSet<_> =
-            records.into_iter().flatten().flat_map(|text| Record::parse(text).0.into_keys()).collect();
-        // A source that is missing can have such a name too; its own record says so.
-        if sources.contains(name) {
-            return None;
-        }
-        sources.into_iter().find(|source| snapshot::may_be_of(name, source))
+        Record(records.into_iter().flatten().flat_map(|text| Record::parse(text).0).collect()).source_of(name)
     }
 
     /// Applies rules 3 and 4.
@@ -229,6 +223,14 @@ pub struct Pin {
     pub candidates: Vec<String>,
     /// Indexes of the references.
     at: Vec<usize>,
+}
+
+impl Pin {
+    /// Whether the snapshot can have a name that `found` has: nothing, or the snapshot itself.
+    #[must_use]
+    pub fn can_have(&self, found: Option<&ConfigMap>) -> bool {
+        found.is_none_or(|found| snapshot::serves(found, &self.source.name, &self.source.hash))
+    }
 }
 
 /// What is to be done, but for the names of the snapshots: whether a name is free shows only when it is used.

@@ -12,6 +12,8 @@ pub struct WorkloadKind {
     pub kind: &'static str,
     /// Resource, as in `deployments`.
     pub plural: &'static str,
+    /// The short name that `kubectl` takes, as in `deploy`.
+    pub short_name: &'static str,
     /// Where the pod template is: the field names from the object's root.
     pub template: &'static [&'static str],
     /// How the workload's controller marks the ReplicaSet of the current template.
@@ -39,6 +41,7 @@ pub static DEPLOYMENT: WorkloadKind = WorkloadKind {
     version: "v1",
     kind: "Deployment",
     plural: "deployments",
+    short_name: "deploy",
     template: &["spec", "template"],
     current_holder: CurrentHolder::EqualTemplate,
 };
@@ -50,6 +53,7 @@ pub static ROLLOUT: WorkloadKind = WorkloadKind {
     version: "v1alpha1",
     kind: "Rollout",
     plural: "rollouts",
+    short_name: "ro",
     template: &["spec", "template"],
     current_holder: CurrentHolder::PodHash,
 };

@@ -38,8 +38,10 @@ pub const ROLLOUT: &str = "confpin.dev/rollout";
 /// Value of [`ROLLOUT`].
 pub const ON_CHANGE: &str = "on-change";
 
-/// Field manager of every write.
+/// Field manager of every write of the webhook and the reconciler.
 pub const FIELD_MANAGER: &str = "confpin";
+/// Field manager of the writes that people ask for by `kubectl confpin`.
+pub const CLI_FIELD_MANAGER: &str = "kubectl-confpin";
 
 /// Whether `annotations` opt their object out of pinning.
 #[must_use]

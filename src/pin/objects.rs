@@ -148,6 +148,32 @@ impl Holder {
     }
 }
 
+/// What a namespace's metadata says about its workloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NamespaceFacts {
+    /// Its label opts it in.
+    pub enabled: bool,
+    /// Its annotation opts it out.
+    pub opts_out: bool,
+    /// Its workloads follow their sources.
+    pub on_change: bool,
+}
+
+impl NamespaceFacts {
+    /// Reads what is used of a namespace.
+    #[must_use]
+    pub fn new(meta: &ObjectMeta) -> Self {
+        let is = |map: &Option<BTreeMap<String, String>>, key: &str, value: &str| {
+            map.as_ref().and_then(|map| map.get(key)).is_some_and(|found| found == value)
+        };
+        Self {
+            enabled: is(&meta.labels, meta::PIN, meta::ENABLED),
+            opts_out: is(&meta.annotations, meta::PIN, meta::DISABLED),
+            on_change: is(&meta.annotations, meta::ROLLOUT, meta::ON_CHANGE),
+        }
+    }
+}
+
 fn own_annotations(meta: &ObjectMeta) -> BTreeMap<String, String> {
     let own = [meta::PIN, meta::RECORD, meta::REFRESH, meta::ROLLOUT];
     let annotations = meta.annotations.iter().flatten();

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::pin::content::ContentHash;
 use crate::pin::kinds::WorkloadKind;
+use crate::pin::snapshot;
 
 /// Content hash by source name; `None` for a source that did not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,6 +29,17 @@ impl Record {
                 })
                 .collect(),
         )
+    }
+
+    /// The source that `name` stands for although nothing has that name any more, if it could be a snapshot's of one
+    /// of the sources: somebody deleted the snapshot.
+    #[must_use]
+    pub fn source_of(&self, name: &str) -> Option<String> {
+        // A source that is missing can have such a name too; its own record says so.
+        if self.0.contains_key(name) {
+            return None;
+        }
+        self.0.keys().find(|source| snapshot::may_be_of(name, source)).cloned()
     }
 
     /// The annotation's text.

@@ -8,7 +8,7 @@ use crate::pin::claim::Claim;
 use crate::pin::exempt::Exemptions;
 use crate::pin::kinds::{self, WorkloadKind};
 use crate::pin::meta;
-use crate::pin::objects::{Holder, WorkloadState};
+use crate::pin::objects::{Holder, NamespaceFacts, WorkloadState};
 use crate::pin::ownership::Naming;
 use crate::pin::record::Record;
 use crate::reconcile::many::Many;
@@ -61,17 +61,6 @@ pub struct Index {
     namespaces: HashMap<String, NamespaceFacts>,
     unpinned: HashSet<WorkloadKey>,
     exemptions: Exemptions,
-}
-
-/// What the reconciler uses of a namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct NamespaceFacts {
-    /// Its label opts it in.
-    pub enabled: bool,
-    /// Its annotation opts it out.
-    pub opts_out: bool,
-    /// Its workloads follow their sources.
-    pub on_change: bool,
 }
 
 impl Index {

@@ -20,10 +20,10 @@ use crate::pin::claim;
 use crate::pin::kinds::WorkloadKind;
 use crate::pin::meta;
 use crate::pin::notice::{Notice, notices};
-use crate::pin::objects::{Holder, WorkloadState};
+use crate::pin::objects::{Holder, NamespaceFacts, WorkloadState};
 use crate::pin::record::Record;
 use crate::pin::refresh::{Follows, sources_to_read};
-use crate::reconcile::index::{Key, NamespaceFacts, WorkloadKey, workload_key};
+use crate::reconcile::index::{Key, WorkloadKey, workload_key};
 use crate::reconcile::{Reconciler, Snapshot};
 
 /// Where the watches put what they see.
@@ -185,14 +185,7 @@ impl Feed {
 
     fn put_namespace(&self, namespace: &PartialObjectMeta<Namespace>) {
         let name = namespace.name_any();
-        let is = |map: &std::collections::BTreeMap<String, String>, key: &str, value: &str| {
-            map.get(key).is_some_and(|found| found == value)
-        };
-        let facts = NamespaceFacts {
-            enabled: is(namespace.labels(), meta::PIN, meta::ENABLED),
-            opts_out: meta::opts_out(namespace.annotations()),
-            on_change: is(namespace.annotations(), meta::ROLLOUT, meta::ON_CHANGE),
-        };
+        let facts = NamespaceFacts::new(&namespace.metadata);
         let workloads: Vec<_> = {
             let mut index = self.reconciler.index();
             if index.namespace(&name) == facts {

@@ -1,8 +1,7 @@
 //! Bundles of CA certificates: what a client is told to trust. Compared by their certificates, whatever their text.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use pem::{EncodeConfig, LineEnding, Pem};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
@@ -58,20 +57,9 @@ impl Eq for Bundle {}
 
 /// Certificates as PEM text (RFC 7468).
 pub(super) fn to_pem<'a>(certificates: impl IntoIterator<Item = &'a CertificateDer<'static>>) -> String {
-    let mut text = String::new();
-    for certificate in certificates {
-        text.push_str("-----BEGIN CERTIFICATE-----\n");
-        let encoded = STANDARD.encode(certificate);
-        let mut rest = encoded.as_str();
-        while !rest.is_empty() {
-            let (line, remaining) = rest.split_at(rest.len().min(64));
-            text.push_str(line);
-            text.push('\n');
-            rest = remaining;
-        }
-        text.push_str("-----END CERTIFICATE-----\n");
-    }
-    text
+    let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    let certificates = certificates.into_iter().map(|certificate| Pem::new("CERTIFICATE", certificate.as_ref()));
+    certificates.map(|certificate| pem::encode_config(&certificate, config)).collect()
 }
 
 #[cfg(test)]

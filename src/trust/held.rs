@@ -63,6 +63,11 @@ impl Held {
         self
     }
 
+    /// Whether the signer is not expired.
+    pub(super) fn is_valid(&self, now: Timestamp) -> bool {
+        now < self.signer.validity().not_after
+    }
+
     /// The content of the Secret.
     pub(super) fn data(&self) -> BTreeMap<String, ByteString> {
         let mut data = BTreeMap::new();
@@ -85,6 +90,31 @@ impl PartialEq for Held {
         same(self.signer.certificate(), other.signer.certificate())
             && next(self) == next(other)
             && self.trusted == other.trusted
+    }
+}
+
+/// The Secret as it was last seen, read once and not with each tick.
+pub(super) struct Kept {
+    pub(super) secret: Secret,
+    pub(super) held: Result<Held, Error>,
+    /// Whether it has just the content that confpin would write.
+    pub(super) is_exact: bool,
+}
+
+impl Kept {
+    pub(super) fn new(secret: Secret) -> Self {
+        let held = Held::parse(&secret);
+        let is_exact = held.as_ref().is_ok_and(|held| secret.data.as_ref() == Some(&held.data()));
+        Self { secret, held, is_exact }
+    }
+
+    /// The CAs, if they can be used; else why not.
+    pub(super) fn usable(&self, now: Timestamp) -> Result<&Held, String> {
+        let held = self.held.as_ref().map_err(ToString::to_string)?;
+        match held.is_valid(now) {
+            true => Ok(held),
+            false => Err(Error::Stored("holds a CA that has expired").to_string()),
+        }
     }
 }
 

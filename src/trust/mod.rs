@@ -2,7 +2,7 @@
 //! certificate for itself, in memory; and the API server's trust in it.
 //!
 //! Each replica does the same, and none has to be there: whoever sees first that something is due does it, in one write that
-//! fails for all others. [`plan`] says what is due, [`held`] what the Secret holds.
+//! fails for all others. `plan` says what is due, `held` what the Secret holds.
 //!
 //! A Secret that is gone or broken is written again, from what this replica still knows if it can be, so that nothing
 //! changes. A Secret that confpin did not make is used as it is and never written.
@@ -32,7 +32,7 @@ use crate::pin::webhook_configuration;
 use crate::tls;
 use crate::tls::bundle::Bundle;
 use crate::tls::resolver::Resolver;
-use held::Held;
+use held::{Held, Kept};
 pub use plan::Lives;
 use plan::{Live, Serving, certificate_due, due};
 
@@ -64,10 +64,10 @@ enum Error {
     #[error(transparent)]
     Tls(#[from] tls::Error),
     #[error(
-        "failed to use Secret {name}, which confpin did not make: {source}; give it a CA with tls.crt and tls.key, or delete \
+        "failed to use Secret {name}, which confpin did not make: {cause}; give it a CA with tls.crt and tls.key, or delete \
          it to have confpin make one"
     )]
-    Foreign { name: String, source: tls::Error },
+    Foreign { name: String, cause: String },
 }
 
 /// Keeps the serving certificate, the Secret and the API server's trust as they should be.
@@ -80,7 +80,7 @@ pub struct Steward {
     /// Met once the API server trusts what this replica serves.
     trusted: Condition,
     /// `None` until it was seen; then `Some(None)` while there is none.
-    secret: Option<Option<Secret>>,
+    secret: Option<Option<Kept>>,
     configuration: Option<Option<MutatingWebhookConfiguration>>,
     live: Option<Live>,
     /// The CAs that were last used: what a Secret that is gone is made of again.
@@ -123,7 +123,7 @@ impl Steward {
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(seen) = secrets.next() => match seen {
-                    Ok(secret) => self.secret = Some(secret),
+                    Ok(secret) => self.secret = Some(secret.map(Kept::new)),
                     Err(error) => self.watch_failed("secrets", &error),
                 },
                 Some(seen) = configurations.next() => match seen {
@@ -178,49 +178,50 @@ impl Steward {
     /// Reads the Secret, and writes it if it is ours and something is due. Returns whether it is as it should be; if not, the
     /// watch is going to tell of a newer state.
     async fn keep(&mut self, now: Timestamp) -> Result<bool, Error> {
-        let Some(secret) = &self.secret else { return Ok(false) };
-        let (live, serving, lives) = (self.live.as_ref(), self.serving.as_ref(), self.settings.lives);
-        let Some(secret) = secret else {
-            let held = match self.held.as_ref().filter(|held| now < held.signer.validity().not_after) {
-                Some(held) => due(held, live, serving, lives, now)?,
-                None => Held::generate(now, lives.ca, Bundle::default())?,
-            };
+        let Some(seen) = &self.secret else { return Ok(false) };
+        let due = |held: &Held| due(held, self.live.as_ref(), self.serving.as_ref(), self.settings.lives, now);
+        let Some(kept) = seen else {
+            let held = due(&self.known_or_new(Bundle::default(), now)?)?;
             let created =
                 self.cluster.create_secret(&self.settings.namespace, &self.settings.secret, held.data()).await?;
             return Ok(self.written(created, held, "made the Secret that holds the CA"));
         };
-        let parsed = Held::parse(secret);
-        if !is_ours(secret) {
-            let foreign = |source| Error::Foreign { name: self.settings.secret.clone(), source };
-            self.held = Some(parsed.map_err(foreign)?);
+        if !is_ours(&kept.secret) {
+            let foreign =
+                |error: &tls::Error| Error::Foreign { name: self.settings.secret.clone(), cause: error.to_string() };
+            self.held = Some(kept.held.as_ref().map_err(foreign)?.clone());
             return Ok(true);
         }
-        let usable = parsed.and_then(|held| match now < held.signer.validity().not_after {
-            true => Ok(held),
-            false => Err(tls::Error::Stored("holds a CA that has expired")),
-        });
-        let wanted = match &usable {
-            Ok(held) => due(held, live, serving, lives, now)?,
-            Err(error) => {
-                tracing::warn!(%error, "the Secret that holds the CA is replaced");
-                let trusted = held::trusted(secret);
-                let known = self.held.clone().filter(|held| now < held.signer.validity().not_after);
-                let fresh = known.map_or_else(|| Held::generate(now, lives.ca, trusted), Ok)?;
-                due(&fresh, live, serving, lives, now)?
+        let (wanted, unusable) = match kept.usable(now) {
+            Ok(held) => {
+                let wanted = due(held)?;
+                if kept.is_exact && *held == wanted {
+                    self.held = Some(wanted);
+                    return Ok(true);
+                }
+                (wanted, None)
+            }
+            Err(why) => {
+                tracing::warn!(error = why, "the Secret that holds the CA is replaced");
+                (due(&self.known_or_new(held::trusted(&kept.secret), now)?)?, Some(why))
             }
         };
-        if usable.as_ref().is_ok_and(|held| *held == wanted && secret.data.as_ref() == Some(&wanted.data())) {
-            self.held = Some(wanted);
-            return Ok(true);
-        }
-        let secret = secret.clone();
-        let replaced = self.cluster.replace_secret(&secret, wanted.data()).await?;
+        let about = self.reference(&kept.secret);
+        let replaced = self.cluster.replace_secret(&kept.secret, wanted.data()).await?;
         let is_written = self.written(replaced, wanted, "wrote the Secret that holds the CA");
-        if let (true, Err(error)) = (is_written, usable) {
-            let note = format!("the Secret could not be used ({error}); it was replaced");
-            self.events.warn(&self.reference(&secret), "CertificateAuthorityReplaced", &note).await;
+        if let (true, Some(why)) = (is_written, unusable) {
+            let note = format!("the Secret could not be used ({why}); it was replaced");
+            self.events.warn(&about, "CertificateAuthorityReplaced", &note).await;
         }
         Ok(is_written)
+    }
+
+    /// The CAs that this replica still knows and that are valid, else new ones beside those in `trusted`.
+    fn known_or_new(&self, trusted: Bundle, now: Timestamp) -> Result<Held, tls::Error> {
+        match self.held.as_ref().filter(|held| held.is_valid(now)) {
+            Some(held) => Ok(held.clone()),
+            None => Held::generate(now, self.settings.lives.ca, trusted),
+        }
     }
 
     fn written(&mut self, write: Write<Secret>, held: Held, what: &'static str) -> bool {
@@ -231,7 +232,7 @@ impl Steward {
             next = held.next.is_some(),
             "{what}"
         );
-        self.secret = Some(Some(secret));
+        self.secret = Some(Some(Kept::new(secret)));
         self.held = Some(held);
         true
     }

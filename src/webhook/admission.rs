@@ -6,18 +6,14 @@ use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::cluster::{self, Cluster};
 use crate::pin::claim::Claim;
 use crate::pin::decision::{Assessment, Facts, Outcome, Plan, Rename, assess};
 use crate::pin::exempt::Exemptions;
-use crate::pin::kinds::ROLLOUT;
-use crate::pin::objects::WorkloadState;
 use crate::pin::patch::patch;
 use crate::pin::record::Record;
 use crate::pin::request::Request;
-use crate::pin::template;
 use crate::pin::warning::Warning;
 use crate::webhook::refusal::Refusal;
 use crate::webhook::review::Question;
@@ -100,7 +96,7 @@ impl Admission {
         self.check_number(sources.len())?;
         let (sources, rollback) = tokio::try_join!(self.read(&namespace, sources), async {
             match asked.may_be_rollback(&facts) {
-                true => self.is_rollback(&namespace, &question.request).await,
+                true => self.cluster.is_rollback(&namespace, &question.request).await,
                 false => Ok(false),
             }
         })?;
@@ -145,31 +141,6 @@ impl Admission {
             Ok((name, found))
         });
         at_once(reads).try_collect().await
-    }
-
-    /// Rule 3: whether the template is that of one of the workload's ReplicaSets, or of a Rollout's that takes its
-    /// template from this workload.
-    async fn is_rollback(&self, namespace: &str, request: &Request) -> Result<bool, cluster::Error> {
-        let selector: Option<LabelSelector> = serde_json::from_value(request.new.spec["selector"].clone()).ok();
-        let uid = request.old.as_ref().and_then(|old| old.metadata.uid.as_deref());
-        let wanted = template::digest(request.template());
-        let holders = self.cluster.holders(namespace, selector.as_ref()).await?;
-        let equal = holders.iter().filter(|holder| holder.template == wanted);
-        for controller in equal.filter_map(|holder| holder.controller.as_ref()) {
-            if Some(controller.uid.as_str()) == uid {
-                return Ok(true);
-            }
-            if controller.kind == ROLLOUT.kind && controller.api_version.starts_with(ROLLOUT.group) {
-                let rollout = self.cluster.workload(&ROLLOUT, namespace, &controller.name).await?;
-                let names_us = |rollout: &WorkloadState| {
-                    rollout.uid == controller.uid && rollout.workload_ref.as_deref() == Some(&request.name)
-                };
-                if rollout.as_ref().is_some_and(names_us) {
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(false)
     }
 }
 

@@ -86,6 +86,7 @@ fn cure(cause: &cluster::Error) -> &'static str {
         403 => {
             "a policy or admission plugin refuses the snapshot: exempt ConfigMaps with the label confpin.dev/snapshot=true from it"
         }
+        401 => "try again; if it stays so, the API server refuses confpin's credentials: restart confpin",
         413 | 422 => "make the ConfigMap smaller, or opt it out with the annotation confpin.dev/pin: disabled",
         code if code == 429 || code >= 500 => "try again",
         _ => "see confpin's log",
@@ -104,6 +105,7 @@ mod tests {
     #[case(403, "User \"x\" cannot create resource \"configmaps\"", 403, "give confpin's ServiceAccount")]
     #[case(403, "ValidatingAdmissionPolicy 'p' denied request", 403, "policy")]
     #[case(422, "Too long: may not be more than 1048576 bytes", 422, "smaller")]
+    #[case(401, "Unauthorized", 503, "try again")]
     #[case(429, "too many requests", 503, "try again")]
     #[case(500, "etcdserver: no leader", 503, "try again")]
     fn tells_cause_and_cure(#[case] code: u16, #[case] message: &str, #[case] answer: u16, #[case] cure: &str) {

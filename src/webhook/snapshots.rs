@@ -81,9 +81,8 @@ impl Snapshots<'_> {
     /// When the API server refuses or cannot be asked, or no name is free.
     pub async fn foresee(&self, pin: &Pin) -> Result<String, Error> {
         for name in &pin.candidates {
-            match self.read(name).await? {
-                Some(found) if !snapshot::serves(&found, &pin.source.name, &pin.source.hash) => {}
-                _ => return Ok(name.clone()),
+            if pin.can_have(self.read(name).await?.as_ref()) {
+                return Ok(name.clone());
             }
         }
         Err(names_taken(pin))

@@ -1,11 +1,11 @@
-//! Helm: install, upgrade, an upgrade that fails, rollback.
+//! Helm: install, each kind of upgrade, an upgrade that fails, rollback, uninstall.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use serde_json::json;
-use testcluster::Program;
+use testcluster::{Program, wait_for};
 
-use crate::support::{Kind, Shop, World, configmap, manifest, tests, workload::revision};
+use crate::support::{Kind, SOON, Shop, Workload, World, configmap, docs, manifest, tests, workload::revision};
 
 tests! {
     Shared helm_3_with_a_deployment,
@@ -45,52 +45,93 @@ fn chart(shop: &Shop<'_>, kind: Kind) -> Result<String> {
     Ok(shop.chart([configmap("app-config", "{{ .Values.value }}"), web.json()])?.display().to_string())
 }
 
-/// Each step with both a new image and a new configuration: a configuration alone does not reach a Rollout by Helm 3,
-/// which sends no empty patch.
-async fn story(world: &World, helm: &Helm, kind: Kind) -> Result<()> {
+/// A Helm release of one Deployment or Rollout.
+struct Release<'a> {
+    shop: &'a Shop<'a>,
+    web: Workload<'a>,
+    helm: &'static Helm,
+    chart: String,
+}
+
+impl Release<'_> {
+    /// Runs a command of the guide's page. Returns whether it succeeded.
+    async fn run(&self, name: &str, options: &str) -> Result<bool> {
+        let commands = docs::commands("helm.md", "commands")?;
+        let command = commands.iter().find(|command| command.split(' ').nth(1) == Some(name));
+        let command =
+            command.with_context(|| format!("the page has no `helm {name}`"))?.replace("./chart", &self.chart);
+        let arguments = format!("{command} {options}").trim_start_matches("helm ").trim_end().to_owned();
+        let done = self.shop.run_client_any(self.helm.program, &arguments).await?;
+        eprint!("{}", String::from_utf8_lossy(&done.stderr));
+        Ok(done.status.success())
+    }
+
+    /// Installs or upgrades, and expects the configuration and the number of ReplicaSets at the end.
+    async fn expect(&self, name: &str, (image, value): (u32, &str), expected: (&str, usize)) -> Result<()> {
+        let step = format!("{name} to image {image} and {value}");
+        ensure!(self.run(name, &values(image, value, "linux")).await?, "{step} failed");
+        self.web.wait_rolled_out().await?;
+        let found = (self.web.value().await?, self.web.replica_sets().await?.len());
+        ensure!(found == (expected.0.to_owned(), expected.1), "after the {step} it has {found:?}");
+        Ok(())
+    }
+}
+
+fn values(image: u32, value: &str, os: &str) -> String {
+    format!("--set value={value},image=web:{image},os={os}")
+}
+
+async fn story(world: &World, helm: &'static Helm, kind: Kind) -> Result<()> {
     let shop = world.shop("helm").await?;
     let (chart, web) = (chart(&shop, kind)?, shop.workload(kind, "web"));
-    let values = |version: u32, os: &str| format!("--set value=v{version},image=web:{version},os={os}");
-    let helm = async |command: String| {
-        let done = shop.run_client_any(helm.program, &command.replace("ATOMIC", helm.atomic)).await?;
-        anyhow::Ok((done.status.success(), String::from_utf8_lossy(&done.stderr).into_owned()))
-    };
-    assert!(helm(format!("install shop {chart} {}", values(1, "linux"))).await?.0);
-    web.wait_rolled_out().await?;
-    assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v1".into(), 1));
-
+    let release = Release { shop: &shop, web: web.clone(), helm, chart };
+    release.expect("install", (1, "v1"), ("v1", 1)).await?;
     let generation = web.generation().await?;
-    let (upgraded, told) = helm(format!("upgrade shop {chart} {}", values(1, "linux"))).await?;
-    assert!(upgraded, "{told}");
-    web.wait_rolled_out().await?;
-    assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v1".into(), 1));
+    release.expect("upgrade", (1, "v1"), ("v1", 1)).await?;
     if kind == Kind::Deployment {
         assert_eq!(web.generation().await?, generation);
     }
-
-    let (upgraded, told) = helm(format!("upgrade shop {chart} {}", values(2, "linux"))).await?;
-    assert!(upgraded, "{told}");
-    web.wait_rolled_out().await?;
-    assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v2".into(), 2));
+    // Helm 3 sends no empty patch of a custom resource.
+    let sets = if helm.program == Program::Helm3 && kind == Kind::Rollout {
+        release.expect("upgrade", (1, "v2"), ("v1", 1)).await?;
+        let command = docs::command("helm.md", "on-change")?.replace("shop", shop.name());
+        world.cluster.kubectl(command.split(' ').skip(1)).run().await?;
+        wait_for("the Rollout to follow", SOON, async || Ok((web.value().await? == "v2").then_some(()))).await?;
+        web.wait_rolled_out().await?;
+        web.replica_sets().await?.len()
+    } else {
+        release.expect("upgrade", (1, "v2"), ("v2", 2)).await?;
+        2
+    };
+    assert_eq!(sets, 2);
+    release.expect("upgrade", (2, "v2"), ("v2", 3)).await?;
+    release.expect("upgrade", (3, "v3"), ("v3", 4)).await?;
     let current = async || {
         let newest = web.replica_sets().await?.into_iter().max_by_key(revision).context("there is a ReplicaSet")?;
         anyhow::Ok(newest.name_any())
     };
-    let second = current().await?;
 
+    let mut sets = 4;
     if kind == Kind::Deployment {
         // No node has this system, so the upgrade fails: back to the old snapshot and the old ReplicaSet.
-        let failing = format!("upgrade shop {chart} {} ATOMIC --timeout 6s", values(3, "none"));
-        let (upgraded, told) = helm(failing).await?;
-        assert!(!upgraded, "{told}");
+        let before = current().await?;
+        let failing = format!("{} {} --timeout 6s", values(4, "v4", "none"), helm.atomic);
+        assert!(!release.run("upgrade", &failing).await?);
         web.wait_rolled_out().await?;
-        assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v2".into(), 3));
-        assert_eq!(current().await?, second);
+        sets = 5;
+        assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v3".into(), sets));
+        assert_eq!(current().await?, before);
     }
-    let (rolled_back, told) = helm("rollback shop 1".to_owned()).await?;
-    assert!(rolled_back, "{told}");
+    assert!(release.run("rollback", "").await?);
     web.wait_rolled_out().await?;
-    assert_eq!(web.value().await?, "v1");
-    assert_eq!(web.replica_sets().await?.len(), if kind == Kind::Deployment { 3 } else { 2 });
-    shop.wait_owned().await
+    assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v1".into(), sets));
+    shop.wait_owned().await?;
+
+    assert!(release.run("uninstall", "").await?);
+    wait_for("everything to be gone", SOON, async || {
+        let left = (web.exists().await?, shop.replica_sets().await?.len(), shop.snapshots().await?.len());
+        ensure!(left == (false, 0, 0), "left are: {left:?}");
+        Ok(Some(()))
+    })
+    .await
 }

@@ -27,11 +27,11 @@ use confpin::tls::authority::Authority;
 use confpin::tls::bundle::Bundle;
 
 tests! {
-    Own it_pins_and_collects_and_is_uninstalled,
-    Own it_is_replaced_and_rolled_back_under_load,
-    Own certificates_are_rotated_under_load,
-    Own a_ca_that_is_lost_or_damaged_is_made_good,
-    Own a_ca_of_somebody_elses_is_used_and_never_written,
+    Installed it_pins_and_collects_and_is_uninstalled,
+    Loaded it_is_replaced_and_rolled_back_under_load,
+    Loaded certificates_are_rotated_under_load,
+    Installed a_ca_that_is_lost_or_damaged_is_made_good,
+    Installed a_ca_of_somebody_elses_is_used_and_never_written,
 }
 
 async fn it_pins_and_collects_and_is_uninstalled() -> Result<()> {

@@ -3,10 +3,14 @@
 //! `cargo test --test it` runs all; `cargo test --test it canary` those with `canary` in their name. The tests share
 //! one cluster and one confpin, each in a namespace of its own; those that break something start their own.
 
+mod argo_cd;
+mod argo_cd_options;
+mod argo_cd_page;
 mod canary;
 mod collection;
 mod content;
 mod exit;
+mod flux;
 mod following;
 mod foreign;
 mod fresh;
@@ -15,6 +19,8 @@ mod healing;
 mod helm;
 mod installation;
 mod installed;
+mod kubectl_page;
+mod kustomize;
 mod late_kinds;
 mod limits;
 mod matrix;
@@ -23,6 +29,10 @@ mod orphans;
 mod outages;
 mod ownership;
 mod paused;
+mod plugin;
+mod plugin_files;
+mod plugin_release;
+mod plugin_scale;
 mod policy;
 mod race;
 mod reapply;
@@ -34,6 +44,7 @@ mod rolling_update;
 mod scale;
 mod serving;
 mod sharing;
+mod strategies;
 mod support;
 mod telling;
 mod untouched;
@@ -42,10 +53,14 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     support::runner::run(&[
+        argo_cd::TESTS,
+        argo_cd_options::TESTS,
+        argo_cd_page::TESTS,
         canary::TESTS,
         collection::TESTS,
         content::TESTS,
         exit::TESTS,
+        flux::TESTS,
         following::TESTS,
         foreign::TESTS,
         fresh::TESTS,
@@ -54,6 +69,8 @@ fn main() -> ExitCode {
         helm::TESTS,
         installed::TESTS,
         installation::TESTS,
+        kubectl_page::TESTS,
+        kustomize::TESTS,
         late_kinds::TESTS,
         limits::TESTS,
         matrix::TESTS,
@@ -62,6 +79,10 @@ fn main() -> ExitCode {
         outages::TESTS,
         ownership::TESTS,
         paused::TESTS,
+        plugin::TESTS,
+        plugin_files::TESTS,
+        plugin_release::TESTS,
+        plugin_scale::TESTS,
         policy::TESTS,
         race::TESTS,
         reapply::TESTS,
@@ -73,6 +94,7 @@ fn main() -> ExitCode {
         scale::TESTS,
         serving::TESTS,
         sharing::TESTS,
+        strategies::TESTS,
         telling::TESTS,
         untouched::TESTS,
     ])

@@ -68,6 +68,11 @@ async fn a_diff_of_the_same_is_empty_and_writes_nothing(world: &World) -> Result
             assert_eq!(traffic.writes(), Vec::<String>::new());
             assert!(!traffic.of_confpin().is_empty(), "the diff did not ask confpin");
             shop.run(&format!("delete {web} configmap/app-config")).await?;
+            // Else its ReplicaSet may go, and its snapshot change hands, under the eyes of the next round.
+            wait_for("everything of it to be collected", SOON, async || {
+                Ok((shop.replica_sets().await?.is_empty() && shop.snapshots().await?.is_empty()).then_some(()))
+            })
+            .await?;
         }
     }
     Ok(())

@@ -19,6 +19,8 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("kubectl-argo-rollouts", Program::KubectlArgoRollouts),
     ("helm3", Program::Helm3),
     ("helm4", Program::Helm4),
+    ("argocd", Program::ArgoCd),
+    ("flux", Program::Flux),
 ];
 
 #[tokio::main]

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use crate::programs::{Asset, BUILD_ENVIRONMENT, BUILD_FLAGS, Recipe};
+use crate::programs::{Asset, BUILD_ENVIRONMENT, BUILD_FLAGS, OWN_PACKAGE, Recipe};
 
 /// Overrides the place of the cache.
 const CACHE_VARIABLE: &str = "CONFPIN_TESTCLUSTER_CACHE";
@@ -54,9 +54,11 @@ fn entry_name(recipe: &Recipe) -> String {
     };
     [recipe.name, recipe.package, recipe.module.go_mod, recipe.module.go_sum, recipe.ldflags, recipe.toolchain]
         .into_iter()
+        // Otherwise it only names what `package` names.
+        .chain((recipe.package == OWN_PACKAGE).then_some(recipe.module.source))
         .chain(BUILD_FLAGS.iter().copied())
         .chain(BUILD_ENVIRONMENT.iter().flat_map(|(name, value)| [*name, *value]))
-        .chain(recipe.assets.iter().flat_map(|asset| [asset.module, asset.folder, asset.name]))
+        .chain(recipe.assets.iter().flat_map(|asset| [asset.module, asset.path, asset.name]))
         .for_each(&mut add);
     let mut name = format!("{}-{}-", recipe.name, recipe.version);
     for byte in &hash.finalize()[..8] {
@@ -98,7 +100,7 @@ fn build(recipe: &Recipe, directory: &Path, entry: &Path) -> Result<()> {
     fs::create_dir(&result)?;
     fs::write(module.join("go.mod"), recipe.module.go_mod)?;
     fs::write(module.join("go.sum"), recipe.module.go_sum)?;
-    fs::write(module.join("tools.go"), recipe.module.tools)?;
+    fs::write(module.join("main.go"), recipe.module.source)?;
 
     let mut command = go(recipe, &module);
     command.arg("build").args(BUILD_FLAGS).arg("-ldflags").arg(recipe.ldflags);
@@ -106,7 +108,7 @@ fn build(recipe: &Recipe, directory: &Path, entry: &Path) -> Result<()> {
     run(command).with_context(|| format!("failed to build {program} {version}"))?;
     for asset in recipe.assets {
         copy_asset(recipe, &module, asset, &result)
-            .with_context(|| format!("failed to copy {} of {}", asset.folder, asset.module))?;
+            .with_context(|| format!("failed to copy {} of {}", asset.path, asset.module))?;
     }
 
     fs::rename(&result, entry).with_context(|| format!("failed to move the built program to {}", entry.display()))?;
@@ -155,21 +157,20 @@ fn remove(folder: &Path) -> Result<()> {
 fn copy_asset(recipe: &Recipe, module: &Path, asset: &Asset, entry: &Path) -> Result<()> {
     let mut list = go(recipe, module);
     list.args(["list", "-m", "-f", "{{.Dir}}", asset.module]);
-    let source = Path::new(run(list)?.trim()).join(asset.folder);
-    copy_folder(&source, &entry.join(asset.name))
+    let source = Path::new(run(list)?.trim()).join(asset.path);
+    copy(&source, &entry.join(asset.name))
 }
 
 /// Copies the files' content only: those of Go's module cache are read-only.
-fn copy_folder(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to)?;
-    for item in fs::read_dir(from).with_context(|| format!("failed to read {}", from.display()))? {
-        let item = item?;
-        let target = to.join(item.file_name());
-        if item.file_type()?.is_dir() {
-            copy_folder(&item.path(), &target)?;
-        } else {
-            fs::write(&target, fs::read(item.path())?)?;
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if from.is_dir() {
+        fs::create_dir_all(to)?;
+        for item in fs::read_dir(from).with_context(|| format!("failed to read {}", from.display()))? {
+            let item = item?;
+            copy(&item.path(), &to.join(item.file_name()))?;
         }
+    } else {
+        fs::write(to, fs::read(from).with_context(|| format!("failed to read {}", from.display()))?)?;
     }
     Ok(())
 }

@@ -35,6 +35,8 @@ pub struct Cluster {
     pub(crate) processes: Mutex<BTreeMap<Component, Process>>,
     // All processes of the node end with this.
     pub(crate) real_node: Option<RealNode>,
+    /// Whether Argo CD's kinds are there.
+    pub(crate) argo_cd_kinds: tokio::sync::Mutex<bool>,
     pub(crate) options: Builder,
     pub(crate) config: Config,
     pub(crate) kubeconfig: PathBuf,

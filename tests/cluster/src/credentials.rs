@@ -17,11 +17,19 @@ pub(crate) enum User {
     FakeNodes,
     RealNode,
     Rollouts,
+    ArgoCd,
 }
 
 impl User {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Admin, Self::ControllerManager, Self::Scheduler, Self::FakeNodes, Self::RealNode, Self::Rollouts];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Admin,
+        Self::ControllerManager,
+        Self::Scheduler,
+        Self::FakeNodes,
+        Self::RealNode,
+        Self::Rollouts,
+        Self::ArgoCd,
+    ];
 
     /// The user's name and groups.
     fn identity(self) -> (&'static str, &'static str) {
@@ -32,6 +40,7 @@ impl User {
             Self::FakeNodes => ("kwok-controller", "system:masters"),
             Self::RealNode => ("system:node:real", "system:nodes"),
             Self::Rollouts => ("system:serviceaccount:argo-rollouts:argo-rollouts", "system:masters"),
+            Self::ArgoCd => ("system:serviceaccount:argocd:argocd-application-controller", "system:masters"),
         }
     }
 
@@ -44,6 +53,7 @@ impl User {
             Self::FakeNodes => "kwok.kubeconfig",
             Self::RealNode => "kubelet.kubeconfig",
             Self::Rollouts => "rollouts.kubeconfig",
+            Self::ArgoCd => "argocd.kubeconfig",
         }
     }
 }

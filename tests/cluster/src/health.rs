@@ -69,7 +69,7 @@ impl Cluster {
     }
 
     /// Asks a component for its health.
-    async fn probe(&self, server: &str, path: &str) -> Result<()> {
+    pub(crate) async fn probe(&self, server: &str, path: &str) -> Result<()> {
         let mut config = self.config.clone();
         config.cluster_url = server.parse()?;
         config.default_retry = false;
@@ -87,6 +87,6 @@ impl Cluster {
     }
 }
 
-fn loopback(scheme: &str, port: u16) -> String {
+pub(crate) fn loopback(scheme: &str, port: u16) -> String {
     format!("{scheme}://127.0.0.1:{port}")
 }

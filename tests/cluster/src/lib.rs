@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod argo_cd;
 mod audit;
 mod builder;
 mod cache;
@@ -46,6 +47,7 @@ mod rollouts;
 mod start;
 mod wait;
 
+pub use argo_cd::ArgoCd;
 pub use audit::{Audit, AuditEvent, AuditUser, Mark, ObjectRef, ResponseStatus};
 pub use builder::Builder;
 pub use cluster::Cluster;

@@ -34,23 +34,31 @@ pub enum Program {
     Helm3,
     /// Helm 4.
     Helm4,
+    /// All of Argo CD: `ARGOCD_BINARY_NAME` in its environment says which of its programs it is.
+    ArgoCd,
+    /// A small program around the engine by which Flux applies: its controllers as a whole cannot be built from modules.
+    Flux,
 }
 
-/// The three files that pin a Go module.
+/// The package of a program that is not another module's: the one of the module's own source.
+pub(crate) const OWN_PACKAGE: &str = ".";
+
+/// The files of a Go module that pins others.
 #[derive(Debug)]
 pub(crate) struct Module {
     pub(crate) go_mod: &'static str,
     pub(crate) go_sum: &'static str,
-    pub(crate) tools: &'static str,
+    /// Names the packages of others, or is a program of its own.
+    pub(crate) source: &'static str,
 }
 
-/// A folder of a Go module that is kept beside the program.
+/// A folder or file of a Go module that is kept beside the program.
 #[derive(Debug)]
 pub(crate) struct Asset {
-    /// The module that has the folder.
+    /// The module that has it.
     pub(crate) module: &'static str,
-    /// The folder within the module.
-    pub(crate) folder: &'static str,
+    /// Its path within the module.
+    pub(crate) path: &'static str,
     /// Its name in the cache entry.
     pub(crate) name: &'static str,
 }
@@ -88,15 +96,15 @@ const KUBERNETES_LDFLAGS: &str = "-s -w \
 /// Any Go from the one that the module's `go.mod` asks for.
 const ANY_GO: &str = "auto";
 const ROLLOUTS_VERSION: &str = "v1.10.2";
-/// The module asks for more than Go 1.26.8; this release is known to build it.
-const ROLLOUTS_GO: &str = "go1.27.3";
+/// The modules of Argo and Flux ask for more than Go 1.26.8; this release is known to build them.
+const ARGO_GO: &str = "go1.27.3";
 
 macro_rules! module {
     ($name:literal) => {
         &Module {
             go_mod: include_str!(concat!("../programs/", $name, "/go.mod")),
             go_sum: include_str!(concat!("../programs/", $name, "/go.sum")),
-            tools: include_str!(concat!("../programs/", $name, "/tools.go")),
+            source: include_str!(concat!("../programs/", $name, "/tools.go")),
         }
     };
 }
@@ -121,7 +129,7 @@ static KWOK: Recipe = Recipe {
     module: module!("kwok"),
     ldflags: STRIP,
     toolchain: ANY_GO,
-    assets: &[Asset { module: "sigs.k8s.io/kwok", folder: "kustomize/stage", name: "stage" }],
+    assets: &[Asset { module: "sigs.k8s.io/kwok", path: "kustomize/stage", name: "stage" }],
     duration: "1 min",
 };
 static HELM3: Recipe = Recipe {
@@ -150,8 +158,8 @@ static ROLLOUTS_CONTROLLER: Recipe = Recipe {
     package: "github.com/argoproj/argo-rollouts/cmd/rollouts-controller",
     module: ARGO_ROLLOUTS,
     ldflags: STRIP,
-    toolchain: ROLLOUTS_GO,
-    assets: &[Asset { module: "github.com/argoproj/argo-rollouts", folder: "manifests/crds", name: "crds" }],
+    toolchain: ARGO_GO,
+    assets: &[Asset { module: "github.com/argoproj/argo-rollouts", path: "manifests/crds", name: "crds" }],
     duration: "2 min",
 };
 static KUBECTL_ARGO_ROLLOUTS: Recipe = Recipe {
@@ -160,9 +168,43 @@ static KUBECTL_ARGO_ROLLOUTS: Recipe = Recipe {
     package: "github.com/argoproj/argo-rollouts/cmd/kubectl-argo-rollouts",
     module: ARGO_ROLLOUTS,
     ldflags: STRIP,
-    toolchain: ROLLOUTS_GO,
+    toolchain: ARGO_GO,
     assets: &[],
     duration: "1 min",
+};
+
+static FLUX: Recipe = Recipe {
+    name: "flux-apply",
+    version: "v0.84.0",
+    package: OWN_PACKAGE,
+    module: &Module {
+        go_mod: include_str!("../programs/flux/go.mod"),
+        go_sum: include_str!("../programs/flux/go.sum"),
+        source: include_str!("../programs/flux/main.go"),
+    },
+    ldflags: STRIP,
+    toolchain: ARGO_GO,
+    assets: &[],
+    duration: "2 min",
+};
+
+static ARGO_CD: Recipe = Recipe {
+    name: "argocd",
+    version: "v3.6.1",
+    package: "github.com/argoproj/argo-cd/v3/cmd",
+    module: module!("argo-cd"),
+    ldflags: "-s -w -X github.com/argoproj/argo-cd/v3/common.version=3.6.1",
+    toolchain: ARGO_GO,
+    assets: &[
+        Asset { module: "github.com/argoproj/argo-cd/v3", path: "manifests/crds", name: "crds" },
+        Asset { module: "github.com/argoproj/argo-cd/v3", path: "manifests/base/config", name: "config" },
+        Asset {
+            module: "github.com/argoproj/argo-cd/v3",
+            path: "hack/git-verify-wrapper.sh",
+            name: "git-verify-wrapper.sh",
+        },
+    ],
+    duration: "7 min",
 };
 
 const fn kubernetes(name: &'static str, package: &'static str, duration: &'static str) -> Recipe {
@@ -199,6 +241,8 @@ impl Program {
             Self::KubectlArgoRollouts => &KUBECTL_ARGO_ROLLOUTS,
             Self::Helm3 => &HELM3,
             Self::Helm4 => &HELM4,
+            Self::ArgoCd => &ARGO_CD,
+            Self::Flux => &FLUX,
         }
     }
 
@@ -230,10 +274,12 @@ mod tests {
             (Program::RolloutsController, "github.com/argoproj/argo-rollouts"),
             (Program::Helm3, "helm.sh/helm/v3"),
             (Program::Helm4, "helm.sh/helm/v4"),
+            (Program::ArgoCd, "github.com/argoproj/argo-cd/v3"),
+            (Program::Flux, "github.com/fluxcd/pkg/ssa"),
         ];
         for (program, module) in all {
             let recipe = program.recipe();
-            let pin = format!("require {module} {}", recipe.version);
+            let pin = format!("{module} {}\n", recipe.version);
             assert!(recipe.module.go_mod.contains(&pin), "{program:?}: `{pin}` is not in its go.mod");
         }
     }

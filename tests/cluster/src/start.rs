@@ -88,7 +88,16 @@ impl Cluster {
             Some(network) => Some(RealNode::create(&layout, network).await?),
             None => None,
         };
-        Ok(Self { processes: Mutex::default(), real_node, options: options.clone(), config, kubeconfig, layout, data })
+        Ok(Self {
+            processes: Mutex::default(),
+            argo_cd_kinds: tokio::sync::Mutex::default(),
+            real_node,
+            options: options.clone(),
+            config,
+            kubeconfig,
+            layout,
+            data,
+        })
     }
 
     /// Starts what needs the API server, all at once.
@@ -146,7 +155,7 @@ impl Cluster {
 /// Builds what is missing before anything starts, so that no deadline includes a build.
 async fn build(options: &Builder) -> Result<()> {
     if options.real_node {
-        tokio::task::spawn_blocking(packages::ensure).await??;
+        tokio::task::spawn_blocking(packages::ensure_for_real_node).await??;
     }
     let wanted = [
         (true, Program::Etcd),

@@ -1,10 +1,15 @@
 //! Clients other than `kubectl`.
 
-use std::{fs, path::PathBuf, process::Output};
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Output, Stdio},
+};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testcluster::Program;
+use tokio::io::AsyncWriteExt;
 
 use super::Shop;
 
@@ -22,6 +27,19 @@ impl Shop<'_> {
         let mut client = self.world.cluster.command(program).await?;
         let namespace = ["--namespace", self.name()];
         Ok(client.args(command.split(' ')).args(namespace).kill_on_drop(true).output().await?)
+    }
+
+    /// The same with arguments that may have blanks, and an input.
+    pub async fn run_client_with(&self, program: Program, arguments: &[String], input: &str) -> Result<String> {
+        let mut client = self.world.cluster.command(program).await?;
+        client.args(arguments).args(["--namespace", self.name()]).kill_on_drop(true);
+        let mut child = client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        // Small enough for the pipe.
+        child.stdin.take().context("the input is a pipe")?.write_all(input.as_bytes()).await?;
+        let output = child.wait_with_output().await?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`{program:?} {arguments:?}` failed ({}): {told}", output.status);
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// The plugin of Argo Rollouts for `kubectl`.

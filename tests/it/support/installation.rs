@@ -39,11 +39,12 @@ pub struct Installation {
 impl Installation {
     /// Installs `manifests/overlays/self-managed`, with more arguments of confpin.
     pub async fn start(arguments: &[&str]) -> Result<Self> {
-        let archive = image::archive().await?;
+        // First, since it tells whether this machine can have a real node, and brings what builds an image.
         let cluster = Cluster::builder().fake_node().real_node().start().await?;
-        cluster.node()?.import_images(archive).await?;
+        cluster.node()?.import_images(image::archive().await?).await?;
         let folder = cluster.folder().join("install");
-        let world = World { confpin: Confpin::new(&cluster, &[])?, client: cluster.client(), cluster };
+        let confpin = Confpin::new(&cluster, &[])?;
+        let world = World::new(cluster, confpin);
         let installation = Self { world, folder };
         installation.write_overlay(arguments)?;
         installation.apply().await?;
@@ -81,8 +82,7 @@ impl Installation {
         Ok(fs::write(self.folder.join("kustomization.yaml"), overlay.to_string())?)
     }
 
-    /// `kubectl apply -k`. A policy refuses what is sent before its namespace is known to it, so it is sent again as an
-    /// operator would.
+    /// `kubectl apply -k`.
     pub async fn apply(&self) -> Result<()> {
         let folder = self.folder.display().to_string();
         self.world.cluster.kubectl(["apply", "--kustomize", &folder]).run().await.map(drop)

@@ -100,6 +100,22 @@ impl Manifest {
         self.with_pod(|pod| push(&mut pod["containers"][0]["envFrom"], json!({"configMapRef": {"name": configmap}})))
     }
 
+    /// Names a ConfigMap at each kind of place that confpin knows.
+    pub fn uses_everywhere(self, configmap: &str) -> Self {
+        let key = json!({"name": "KEY", "valueFrom": {"configMapKeyRef": {"name": configmap, "key": "value"}}});
+        let all = json!({"configMapRef": {"name": configmap}});
+        let init = json!({"name": "init", "image": "shop.example/init:1", "envFrom": [all], "env": [key]});
+        self.uses(configmap).env_from(configmap).with_pod(|pod| {
+            let labels = json!({"path": "labels", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels"}});
+            let sources = json!([{"configMap": {"name": configmap}}, {"downwardAPI": {"items": [labels]}}]);
+            push(&mut pod["volumes"], json!({"name": "projected", "projected": {"sources": sources}}));
+            push(&mut pod["volumes"], json!({"name": "empty", "emptyDir": {}}));
+            push(&mut pod["containers"][0]["env"], json!({"name": "PLAIN", "value": "plain"}));
+            push(&mut pod["containers"][0]["env"], key);
+            pod["initContainers"] = json!([init]);
+        })
+    }
+
     /// With another image.
     pub fn image(self, image: &str) -> Self {
         self.with_pod(|pod| pod["containers"][0]["image"] = image.into())

@@ -1,16 +1,21 @@
 //! The plumbing: one cluster and one confpin for all tests, a namespace for each, and words to say what a test is about.
 
+pub mod application;
+pub mod argo_story;
 pub mod audit;
 pub mod clients;
 pub mod configmaps;
 pub mod confpin;
+pub mod docs;
 pub mod events;
+pub mod git;
 pub mod history;
 pub mod image;
 pub mod installation;
 pub mod lives;
 pub mod load;
 pub mod manifest;
+pub mod plugin;
 pub mod pods;
 pub mod process;
 pub mod reconciler;

@@ -1,13 +1,13 @@
 //! Runs the tests of all modules against one cluster, in parallel.
 
-use std::{env, pin::Pin, process::ExitCode, sync::Mutex};
+use std::{collections::BTreeMap, env, pin::Pin, process::ExitCode, sync::Mutex};
 
 use anyhow::{Result, anyhow};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use testcluster::{Cluster, Unavailable};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{World, rights};
+use super::{World, image, rights};
 
 /// How many tests run at a time: most of them wait most of the time.
 const PARALLEL: usize = 4;
@@ -32,11 +32,24 @@ pub enum Place {
     Real(for<'a> fn(&'a World) -> Running<'a>),
     /// In a cluster of its own, because it breaks something.
     Own(fn() -> Running<'static>),
+    /// Likewise, with confpin's image in it.
+    Installed(fn() -> Running<'static>),
+    /// Likewise, under a load that wants a machine for itself: run by `cargo test --test it -- --ignored --test-threads=1`.
+    Loaded(fn() -> Running<'static>),
+}
+
+impl Place {
+    /// A trial that is ignored where the test is not for every run.
+    fn trial(self, name: &str, run: impl FnOnce() -> Result<Completion, Failed> + Send + 'static) -> Trial {
+        Trial::ignorable_test(name, run).with_ignored_flag(matches!(self, Self::Loaded(_)))
+    }
 }
 
 /// Lists the tests of a module: `tests! { Shared one_thing, Own another_thing }`.
 macro_rules! tests {
     (@place Own $name:ident) => { $crate::support::runner::Place::Own(|| Box::pin($name())) };
+    (@place Installed $name:ident) => { $crate::support::runner::Place::Installed(|| Box::pin($name())) };
+    (@place Loaded $name:ident) => { $crate::support::runner::Place::Loaded(|| Box::pin($name())) };
     (@place $place:ident $name:ident) => { $crate::support::runner::Place::$place(|world| Box::pin($name(world))) };
     ($($place:ident $name:ident),+ $(,)?) => {
         /// The tests of this module.
@@ -54,14 +67,17 @@ struct Common {
     world: Option<World>,
     /// Why there is no real node.
     no_real_node: Option<String>,
-    skipped: Mutex<Vec<&'static str>>,
+    /// The names of the tests, and why.
+    skipped: Mutex<Vec<(&'static str, String)>>,
 }
 
 /// Runs the tests that the command line asks for.
 pub fn run(modules: &[&[Case]]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(PARALLEL);
-    let cases: Vec<Case> = modules.iter().flat_map(|module| module.iter().copied()).collect();
+    let mut cases: Vec<Case> = modules.iter().flat_map(|module| module.iter().copied()).collect();
+    // Last, since the image takes minutes to be built.
+    cases.sort_by_key(|case| matches!(case.place, Place::Installed(_) | Place::Loaded(_)));
     let common = match Common::start(&arguments, &cases) {
         Ok(common) => common,
         Err(error) => {
@@ -84,9 +100,7 @@ pub fn run(modules: &[&[Case]]) -> ExitCode {
 }
 
 fn trial(case: Case, common: std::sync::Arc<Common>) -> Trial {
-    Trial::ignorable_test(title(case.name), move || {
-        common.run(case).map_err(|error| Failed::from(format!("{error:#}")))
-    })
+    case.place.trial(title(case.name), move || common.run(case).map_err(|error| Failed::from(format!("{error:#}"))))
 }
 
 /// The name without the crate's.
@@ -98,13 +112,17 @@ impl Common {
     fn start(arguments: &Arguments, cases: &[Case]) -> Result<Self> {
         let runtime = Builder::new_multi_thread().enable_all().build()?;
         let wanted = |case: &&Case| {
-            let stand_in = Trial::test(title(case.name), || Ok(()));
+            let stand_in = case.place.trial(title(case.name), || Ok(Completion::Completed));
             !arguments.list && !arguments.is_filtered_out(&stand_in) && !arguments.is_ignored(&stand_in)
         };
         let wanted: Vec<&Case> = cases.iter().filter(wanted).collect();
         let real = wanted.iter().any(|case| matches!(case.place, Place::Real(_)));
         let shared = real || wanted.iter().any(|case| matches!(case.place, Place::Shared(_)));
         let mut common = Self { runtime, world: None, no_real_node: None, skipped: Mutex::default() };
+        if wanted.iter().any(|case| matches!(case.place, Place::Installed(_) | Place::Loaded(_))) {
+            // Begun beside the other tests. Whoever needs it waits for it, and tells what went wrong.
+            common.runtime.spawn(image::archive());
+        }
         if shared {
             (common.world, common.no_real_node) = common.runtime.block_on(start_world(real))?;
         }
@@ -113,18 +131,27 @@ impl Common {
 
     fn run(&self, case: Case) -> Result<Completion> {
         let world = || self.world.as_ref().ok_or_else(|| anyhow!("the common cluster was not started"));
-        match (case.place, &self.no_real_node) {
-            (Place::Real(_), Some(reason)) => {
-                if let Ok(mut skipped) = self.skipped.lock() {
-                    skipped.push(title(case.name));
-                }
-                anyhow::ensure!(!no_skip(), "skipped where nothing may be: {reason}");
-                return Ok(Completion::ignored_with(reason));
-            }
-            (Place::Shared(test) | Place::Real(test), _) => self.runtime.block_on(test(world()?))?,
-            (Place::Own(test), _) => self.runtime.block_on(test())?,
+        let done = match (case.place, &self.no_real_node) {
+            (Place::Real(_), Some(reason)) => return self.skip(case, reason),
+            (Place::Shared(test) | Place::Real(test), _) => self.runtime.block_on(test(world()?)),
+            (Place::Own(test) | Place::Installed(test) | Place::Loaded(test), _) => self.runtime.block_on(test()),
+        };
+        match done {
+            Ok(()) => Ok(Completion::Completed),
+            // Something that only some tests start, and this machine does not have.
+            Err(error) => match error.downcast_ref::<Unavailable>() {
+                Some(reason) => self.skip(case, &reason.to_string()),
+                None => Err(error),
+            },
         }
-        Ok(Completion::Completed)
+    }
+
+    fn skip(&self, case: Case, reason: &str) -> Result<Completion> {
+        anyhow::ensure!(!no_skip(), "skipped where nothing may be: {reason}");
+        if let Ok(mut skipped) = self.skipped.lock() {
+            skipped.push((title(case.name), reason.to_owned()));
+        }
+        Ok(Completion::ignored_with(reason))
     }
 
     /// Ends confpin by itself, so that its watches are in the audit log.
@@ -136,8 +163,12 @@ impl Common {
     }
 
     fn report(&self, failed: bool) {
-        if let (Some(reason), Ok(skipped)) = (&self.no_real_node, self.skipped.lock()) {
-            eprintln!("skipped {} tests ({}): {reason}", skipped.len(), skipped.join(", "));
+        let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for (name, reason) in self.skipped.lock().map(|skipped| skipped.clone()).unwrap_or_default() {
+            by_reason.entry(reason).or_default().push(name);
+        }
+        for (reason, names) in by_reason {
+            eprintln!("skipped {} tests ({}): {reason}", names.len(), names.join(", "));
         }
         if let (Some(world), true) = (&self.world, failed) {
             world.keep();

@@ -81,6 +81,11 @@ impl<'a> Shop<'a> {
         self.api().get(name).await.with_context(|| format!("failed to read the ConfigMap {name}"))
     }
 
+    /// All ConfigMaps.
+    pub async fn configmaps(&self) -> Result<Vec<ConfigMap>> {
+        Ok(self.api::<ConfigMap>().list(&ListParams::default()).await?.items)
+    }
+
     /// The snapshots by name.
     pub async fn snapshots(&self) -> Result<BTreeMap<String, ConfigMap>> {
         let labelled = ListParams::default().labels("confpin.dev/snapshot=true");

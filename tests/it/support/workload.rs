@@ -121,6 +121,12 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
+    /// `kubectl rollout restart`, which refuses a second one within a second: it marks the template with the time in seconds.
+    pub async fn restart(&self) -> Result<()> {
+        let command = format!("rollout restart {self}");
+        wait_for("kubectl to restart it", SOON, async || self.shop.run(&command).await.map(Some)).await.map(drop)
+    }
+
     /// Waits until its controller has seen it and its status is as wanted.
     pub async fn wait_status(&self, what: &str, mut is: impl FnMut(&Value) -> bool) -> Result<()> {
         wait_for(&format!("{self} to be {what}"), SOON, async || {

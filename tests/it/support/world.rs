@@ -3,9 +3,10 @@
 use anyhow::{Context, Result};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::{Api, Client, api::PostParams};
-use testcluster::{Builder, Cluster, wait_for};
+use testcluster::{ArgoCd, Builder, Cluster, wait_for};
+use tokio::sync::OnceCell;
 
-use super::{SOON, Shop, configmap, confpin::Confpin, deployment, rights};
+use super::{SOON, Shop, configmap, confpin::Confpin, deployment, docs, rights};
 
 /// Opts a namespace in.
 pub const LABEL: (&str, &str) = ("confpin.dev/pin", "enabled");
@@ -14,6 +15,9 @@ pub const LABEL: (&str, &str) = ("confpin.dev/pin", "enabled");
 pub struct World {
     // Dropped first: nothing is to be seen of a cluster that goes.
     pub confpin: Confpin,
+    argo_cd: OnceCell<ArgoCd>,
+    patched_argo_cd: OnceCell<ArgoCd>,
+    labelling_argo_cd: OnceCell<ArgoCd>,
     pub client: Client,
     pub cluster: Cluster,
 }
@@ -24,11 +28,23 @@ impl World {
         Self::with_arguments(cluster, &[]).await
     }
 
+    /// A cluster, and a confpin that is not started yet, or never, if another one serves the cluster.
+    pub fn new(cluster: Cluster, confpin: Confpin) -> Self {
+        Self {
+            confpin,
+            argo_cd: OnceCell::new(),
+            patched_argo_cd: OnceCell::new(),
+            labelling_argo_cd: OnceCell::new(),
+            client: cluster.client(),
+            cluster,
+        }
+    }
+
     /// The same with more arguments of confpin.
     pub async fn with_arguments(cluster: Builder, arguments: &[&str]) -> Result<Self> {
         let cluster = cluster.start().await?;
         let confpin = Confpin::new(&cluster, arguments)?.with_kubeconfig(rights::install(&cluster).await?);
-        let world = Self { confpin, client: cluster.client(), cluster };
+        let world = Self::new(cluster, confpin);
         world.start_confpin().await?;
         Ok(world)
     }
@@ -55,6 +71,41 @@ impl World {
             Ok((got[0]["configMap"]["name"] != sent[0]["configMap"]["name"]).then_some(()))
         })
         .await
+    }
+
+    /// Argo CD as it is by default, installed for the first test that asks.
+    pub async fn argo_cd(&self) -> Result<&ArgoCd> {
+        let install = async || {
+            self.cluster.create_argo_cd("argocd").await?;
+            self.cluster.start_argo_cd("argocd").await
+        };
+        self.argo_cd.get_or_try_init(install).await
+    }
+
+    /// One that ignores the differences that confpin makes, as the guide's page says.
+    pub async fn patched_argo_cd(&self) -> Result<&ArgoCd> {
+        let install = async || {
+            let namespace = "argocd-patched";
+            self.cluster.create_argo_cd(namespace).await?;
+            let command = docs::command("argo-cd.md", "patch")?;
+            let command = command.replace("--namespace argocd", &format!("--namespace {namespace}"));
+            let command = command.replace("manifests/", concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/"));
+            self.cluster.kubectl(command.split(' ').skip(1)).run().await?;
+            self.cluster.start_argo_cd(namespace).await
+        };
+        self.patched_argo_cd.get_or_try_init(install).await
+    }
+
+    /// One that knows what it brought by a label, and not by an annotation.
+    pub async fn labelling_argo_cd(&self) -> Result<&ArgoCd> {
+        let install = async || {
+            let namespace = "argocd-labelling";
+            self.cluster.create_argo_cd(namespace).await?;
+            let settings = r#"--patch={"data": {"application.resourceTrackingMethod": "label"}}"#;
+            self.cluster.kubectl(["patch", "configmap", "argocd-cm", "--namespace", namespace, settings]).run().await?;
+            self.cluster.start_argo_cd(namespace).await
+        };
+        self.labelling_argo_cd.get_or_try_init(install).await
     }
 
     /// A namespace that confpin serves.

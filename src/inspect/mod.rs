@@ -1,0 +1,19 @@
+//! What people ask about their workloads: which revision runs which configuration, and what an apply would change.
+//!
+//! Facts are gathered with a reader's rights ([`facts`]), and from them pure functions make the answers that
+//! [`crate::cli`] prints. What confpin would do is never worked out anew here: [`crate::pin`] decides.
+
+pub mod age;
+pub mod apply;
+pub mod difference;
+pub mod explain;
+pub mod facts;
+pub mod foresee;
+pub mod history;
+pub mod manifests;
+pub mod orphans;
+pub mod preview;
+pub mod release;
+pub mod render;
+pub mod status;
+pub mod target;
