@@ -4,14 +4,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::api::{Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
-use testcluster::Cluster;
+use testcluster::{Cluster, wait_for};
 
 use crate::figures::Sample;
 use crate::floor::{Floor, Use};
 use crate::objects::{configmap, deployment, names, put, source_name};
+
+const SOON: Duration = Duration::from_secs(30);
 
 /// A request that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,12 +156,24 @@ impl Site {
         Ok(names(&stored) != names(&self.manifest(&name, version)?))
     }
 
-    /// Edits the sources where the case is about new content.
+    /// Waits until nothing is left to do of the last request, and edits the sources where the case is about new content.
     async fn prepare(&self, version: usize) -> Result<()> {
+        self.wait_owned().await?;
         match self.case.act {
             Act::Create | Act::Update => put_sources(&self.client, &self.namespace, self.case, version).await,
             _ => Ok(()),
         }
+    }
+
+    /// People do not deploy a workload again before it owns its snapshots; claims would meet the reconciler's writes.
+    async fn wait_owned(&self) -> Result<()> {
+        let snapshots: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let selected = ListParams::default().labels("confpin.dev/snapshot=true");
+        wait_for("the snapshots to be owned", SOON, async || {
+            let found = snapshots.list_metadata(&selected).await?;
+            Ok(found.iter().all(|it| it.metadata.owner_references.is_some()).then_some(()))
+        })
+        .await
     }
 
     async fn time(&self, version: usize) -> Result<Duration> {
