@@ -61,20 +61,20 @@ impl Reconciler {
     /// Looks at the claims on a snapshot. Live, and settled only if the index knows just what the live reads find: a
     /// watch that lags must neither leave a holder out nor put one in that is gone.
     pub(super) async fn check(&self, snapshot: &Key, claims: &[Claim], now: Timestamp) -> Result<Claims, Error> {
-        for claim in claims {
-            let Some(workload) = claimant(&snapshot.namespace, claim) else { continue };
-            let expiry = until_expiry(claim, now).unsigned_abs().max(CATCH_UP);
-            if claim.name.is_empty() {
-                // Created with generateName: which workload it is of cannot be known, so its time must pass.
-                match is_settled(claim, None, now) {
-                    true => continue,
-                    false => return Ok(Claims::Pending(expiry)),
-                }
-            }
-            let known = self.index().workload(&workload).cloned();
+        let claims = claims.iter().filter_map(|claim| Some((claim, claimant(&snapshot.namespace, claim)?)));
+        let mut settled = Vec::new();
+        // The index first: in a burst of claims each event would else have all those read live that came before it.
+        for (claim, workload) in claims {
+            // Created with generateName: which workload it is of cannot be known, so its time must pass.
+            let known = if claim.name.is_empty() { None } else { self.index().workload(&workload).cloned() };
             if !is_settled(claim, known.as_deref(), now) {
-                return Ok(Claims::Pending(expiry));
+                return Ok(Claims::Pending(until_expiry(claim, now).unsigned_abs().max(CATCH_UP)));
             }
+            if !claim.name.is_empty() {
+                settled.push((claim, workload, known));
+            }
+        }
+        for (claim, workload, known) in settled {
             let live = self.cluster.workload(workload.0, &snapshot.namespace, &claim.name).await?;
             if !is_settled(claim, live.as_ref(), now) {
                 return Ok(Claims::Pending(CATCH_UP));
