@@ -115,6 +115,13 @@ impl<'a> Workload<'a> {
         Ok(templates?.iter().flat_map(|spec| configmaps::names(&spec["template"])).collect())
     }
 
+    /// Server-side apply of a manifest of it.
+    pub async fn apply(&self, manifest: &Value) -> Result<()> {
+        let params = PatchParams::apply("client").force();
+        self.api().patch(&self.name, &params, &Patch::Apply(manifest)).await?;
+        Ok(())
+    }
+
     /// A merge patch of it.
     pub async fn patch(&self, patch: &Value) -> Result<()> {
         self.api().patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
