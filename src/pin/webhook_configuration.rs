@@ -62,7 +62,7 @@ pub fn webhook_configuration(
         match_policy: Some("Equivalent".to_owned()),
         namespace_selector: Some(namespaces.clone()),
         object_selector: None,
-        // A webhook that runs after us may add a reference: then we are asked once more.
+        // A webhook that runs after us may add a reference: then we are asked once more, if we were asked at all.
         reinvocation_policy: Some("IfNeeded".to_owned()),
         rules: Some(vec![RuleWithOperations {
             api_groups: Some(vec![kind.group.to_owned()]),

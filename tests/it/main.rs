@@ -39,6 +39,7 @@ mod race;
 mod reapply;
 mod references;
 mod refusals;
+mod reinvocation;
 mod requests;
 mod restarts;
 mod rollback;
@@ -91,6 +92,7 @@ fn main() -> ExitCode {
         reapply::TESTS,
         references::TESTS,
         refusals::TESTS,
+        reinvocation::TESTS,
         requests::TESTS,
         restarts::TESTS,
         rollback::TESTS,
