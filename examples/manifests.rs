@@ -32,7 +32,9 @@ fn main() -> Result<()> {
     write(&chart, "rbac.yaml", &rights(namespace)?)?;
     write(&chart, "policy.yaml", &policies(namespace)?)?;
     write(&chart, "rbac-self-managed.yaml", &certificate_rights(namespace)?)?;
-    write(&manifests.join("argocd"), "argocd-cm-patch.yaml", &[document(&settings_patch())?])?;
+    for folder in [&manifests.join("argocd"), &chart] {
+        write(folder, "argocd-cm-patch.yaml", &[document(&settings_patch())?])?;
+    }
     write(&manifests.join("monitoring"), "prometheusrule.yaml", &[prometheus_rule(&manifests.join("monitoring"))?])
 }
 

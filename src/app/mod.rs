@@ -22,6 +22,7 @@ use crate::reconcile::work;
 use crate::reconcile::{Reconciler, Settings};
 use crate::tls;
 use crate::webhook::admission::Admission;
+use crate::webhook::claims::Claims;
 use crate::webhook::handler::Handler;
 use crate::webhook::server::{Server, admin};
 pub use connect::connect;
@@ -76,6 +77,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
         handler: Arc::new(Handler {
             admission: Admission {
                 cluster: cluster.clone(),
+                claims: Claims::default(),
                 exemptions: config.exempt.exemptions(),
                 max_references: config.max_references,
             },

@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, Patch, Preconditions};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Error, creating, patching, retry};
-use crate::pin::claim::Claim;
+use crate::pin::claim::{self, Claim};
 
 /// What became of a write that depends on the object's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,12 +43,18 @@ impl Cluster {
         outdated(self.write(&format!("create snapshot {name}"), || api.create(&params, snapshot)).await)
     }
 
-    /// Claims a snapshot and un-owns it, in one write.
+    /// Makes claims on a snapshot and un-owns it, in one write.
     ///
     /// # Errors
     /// When the API server refuses or cannot be asked.
-    pub async fn claim_snapshot(&self, namespace: &str, name: &str, uid: &str, claim: &Claim) -> Result<Write, Error> {
-        self.patch_snapshot(namespace, name, &claim.merge_patch(uid), "claim").await
+    pub async fn claim_snapshot(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        claims: &[Claim],
+    ) -> Result<Write, Error> {
+        self.patch_snapshot(namespace, name, &claim::merge_patch(claims, uid), "claim").await
     }
 
     /// Merges `patch` into a snapshot. The patch carries the UID, or the resourceVersion, that it was made for.

@@ -40,14 +40,14 @@ impl Claim {
         // Serialising five plain fields cannot fail.
         (key(self), serde_json::to_string(self).unwrap_or_default())
     }
+}
 
-    /// The merge patch that makes this claim on the snapshot with `uid`, un-owning it. Without a resourceVersion, so
-    /// that claims of several workloads do not conflict; the UID makes it fail when the snapshot has been replaced.
-    #[must_use]
-    pub fn merge_patch(&self, uid: &str) -> Value {
-        let (key, text) = self.annotation();
-        json!({"metadata": {"uid": uid, "ownerReferences": null, "annotations": {key: text}}})
-    }
+/// The merge patch that makes these claims on the snapshot with `uid`, un-owning it. Without a resourceVersion, so
+/// that claims of several replicas do not conflict; the UID makes it fail when the snapshot has been replaced.
+#[must_use]
+pub fn merge_patch(claims: &[Claim], uid: &str) -> Value {
+    let annotations: BTreeMap<_, _> = claims.iter().map(Claim::annotation).collect();
+    json!({"metadata": {"uid": uid, "ownerReferences": null, "annotations": annotations}})
 }
 
 /// How many claims of one workload a snapshot can hold: more than it has requests under way at a time, and few enough
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_patch_un_owns() {
-        let patch = claim().merge_patch("snapshot-uid");
+        let patch = merge_patch(&[claim()], "snapshot-uid");
         assert_eq!(patch["metadata"]["ownerReferences"], Value::Null);
         assert_eq!(patch["metadata"]["uid"], "snapshot-uid");
     }

@@ -146,6 +146,7 @@ mod tests {
     fn text_and_hash_go_round() {
         let hash = Content::default().hash("x");
         assert_eq!(hash.to_string().parse(), Ok(hash));
+        assert_eq!(format!("{hash:?}"), hash.to_string());
         for bad in ["", "zz", &"g".repeat(64), &"A".repeat(64), &"é".repeat(32)] {
             assert_eq!(bad.parse::<ContentHash>(), Err(NotAHash));
         }

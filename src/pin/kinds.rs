@@ -86,3 +86,30 @@ impl WorkloadKind {
         self.template.iter().flat_map(|field| ["/", field]).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("apps", "Deployment", Some(&DEPLOYMENT))]
+    #[case("argoproj.io", "Rollout", Some(&ROLLOUT))]
+    #[case("apps", "StatefulSet", None)]
+    #[case("argoproj.io", "Deployment", None)]
+    fn finds_a_row_by_group_and_kind(
+        #[case] group: &str,
+        #[case] kind: &str,
+        #[case] expected: Option<&'static WorkloadKind>,
+    ) {
+        assert_eq!(find(group, kind), expected);
+    }
+
+    #[test]
+    fn a_row_tells_its_names() {
+        assert_eq!(DEPLOYMENT.api_version(), "apps/v1");
+        assert_eq!(ROLLOUT.qualified(), "Rollout.argoproj.io");
+        assert_eq!(DEPLOYMENT.template_pointer(), "/spec/template");
+    }
+}

@@ -104,6 +104,13 @@ mod tests {
     }
 
     #[test]
+    fn what_stops_pods_is_a_warning() {
+        use Reason::{Healed, Kept, NotPinned, Pinned, Refreshed, Refused, SnapshotLost, SourceMissing};
+        assert!([SourceMissing, SnapshotLost, NotPinned, Refused].into_iter().all(Reason::is_warning));
+        assert!(![Pinned, Refreshed, Kept, Healed].into_iter().any(Reason::is_warning));
+    }
+
+    #[test]
     fn tells_what_became_of_each_source() {
         let first = workload(&name("1"), Some("1"));
         let second = workload(&name("2"), Some("2"));
@@ -116,6 +123,8 @@ mod tests {
         assert_eq!(reasons(None, &missing), [Reason::SourceMissing]);
         assert_eq!(reasons(Some(&missing), &first), [Reason::Pinned]);
         assert_eq!(reasons(Some(&first), &first), []);
+        let unpinned = workload("app", Some("1"));
+        assert_eq!(reasons(None, &unpinned), [], "admitted unpinned, and the source is there");
         let bare = WorkloadState { annotations: <_>::default(), ..first.clone() };
         assert_eq!(reasons(None, &bare), []);
     }

@@ -194,6 +194,7 @@ fn number(value: &Value) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
@@ -218,6 +219,39 @@ mod tests {
         assert!(rollout.configmaps.is_empty());
     }
 
+    #[rstest]
+    #[case(&ROLLOUT, "Deployment", Some("d"))]
+    #[case(&ROLLOUT, "StatefulSet", None)]
+    #[case(&DEPLOYMENT, "Deployment", None)]
+    fn only_a_rollout_refers_and_only_to_a_deployment(
+        #[case] kind: &'static WorkloadKind,
+        #[case] referred: &str,
+        #[case] expected: Option<&str>,
+    ) {
+        let workload = object(json!({"metadata": {}, "spec": {"workloadRef": {"kind": referred, "name": "d"}}}));
+        assert_eq!(WorkloadState::new(kind, &workload).workload_ref.as_deref(), expected);
+    }
+
+    #[rstest]
+    #[case::plain(json!({}), NamespaceFacts::default())]
+    #[case::enabled(json!({"labels": {meta::PIN: "enabled"}}), NamespaceFacts { enabled: true, ..<_>::default() })]
+    #[case::by_annotation(json!({"annotations": {meta::PIN: "enabled"}}), NamespaceFacts::default())]
+    #[case::opted_out(
+        json!({"labels": {meta::PIN: "enabled"}, "annotations": {meta::PIN: "disabled"}}),
+        NamespaceFacts { enabled: true, opts_out: true, on_change: false }
+    )]
+    #[case::on_change(
+        json!({"annotations": {meta::ROLLOUT: "on-change"}}),
+        NamespaceFacts { on_change: true, ..<_>::default() }
+    )]
+    #[case::other_values(
+        json!({"labels": {meta::PIN: "yes"}, "annotations": {meta::ROLLOUT: "never"}}),
+        NamespaceFacts::default()
+    )]
+    fn reads_a_namespace(#[case] metadata: Value, #[case] expected: NamespaceFacts) {
+        assert_eq!(NamespaceFacts::new(&serde_json::from_value(metadata).expect("metadata")), expected);
+    }
+
     #[test]
     fn the_current_holder_of_a_deployment_has_its_template_and_of_a_rollout_its_hash() {
         let template = |label: Value| {
@@ -240,6 +274,7 @@ mod tests {
         assert!(!workload(&DEPLOYMENT, json!({"a": "c"}), "u", "").is_current_holder(&holder));
         assert!(!workload(&DEPLOYMENT, json!({"a": "b"}), "v", "").is_current_holder(&holder));
         assert!(workload(&ROLLOUT, json!({"a": "c"}), "u", "5d").is_current_holder(&holder));
+        assert!(!workload(&ROLLOUT, json!({"a": "b"}), "u", "6f").is_current_holder(&holder));
         assert!(!workload(&ROLLOUT, json!({"a": "b"}), "u", "").is_current_holder(&holder));
     }
 }

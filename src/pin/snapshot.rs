@@ -143,6 +143,7 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::ByteString;
     use proptest::prelude::*;
     use rstest::rstest;
 
@@ -196,6 +197,24 @@ mod tests {
         assert_eq!(keys(snapshot.metadata.labels), [meta::SNAPSHOT]);
         assert_eq!(keys(snapshot.metadata.annotations), [meta::CONTENT_HASH, meta::SOURCE]);
         assert_eq!(snapshot.immutable, Some(true));
+    }
+
+    #[test]
+    fn bytes_are_copied_and_what_is_empty_is_absent() {
+        let binary_data = Some(BTreeMap::from([("key".to_owned(), ByteString(vec![0xff]))]));
+        let source = Source::new("app", &ConfigMap { binary_data: binary_data.clone(), ..<_>::default() });
+        let snapshot = source.snapshot(&names("app", &source.hash)[0], None);
+        assert_eq!((&snapshot.data, &snapshot.binary_data), (&None, &binary_data));
+        assert!(serves(&snapshot, "app", &source.hash));
+        assert_eq!(made("app", "1").binary_data, None);
+    }
+
+    #[test]
+    fn a_long_name_is_cut_to_just_what_fits() {
+        let hash = source("app", "1").hash;
+        let lengths = |name: &str| names(name, &hash).map(|name| name.len());
+        assert_eq!(lengths(&"a".repeat(MAX_NAME)), [MAX_NAME; 4]);
+        assert_eq!(lengths("app"), DIGITS.map(|digits| 4 + digits));
     }
 
     #[rstest]

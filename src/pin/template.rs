@@ -56,6 +56,7 @@ mod tests {
                               "spec": {"containers": [{"name": "a"}]}});
             assert!(equal(&stored, &held));
         }
+        assert!(equal(&json!({"spec": {"a": [{"b": null}]}}), &json!({"spec": {"a": [{}]}})));
         assert!(equal(
             &json!({"spec": {}}),
             &json!({"metadata": {"labels": {DEPLOYMENT_HASH_LABEL: "1"}}, "spec": {}})

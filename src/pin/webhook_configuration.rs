@@ -62,7 +62,7 @@ pub fn webhook_configuration(
         match_policy: Some("Equivalent".to_owned()),
         namespace_selector: Some(namespaces.clone()),
         object_selector: None,
-        // A webhook that runs after us may add a reference: then we are asked once more.
+        // A webhook that runs after us may add a reference: then we are asked once more, if we were asked at all.
         reinvocation_policy: Some("IfNeeded".to_owned()),
         rules: Some(vec![RuleWithOperations {
             api_groups: Some(vec![kind.group.to_owned()]),
@@ -124,4 +124,57 @@ fn names_a_configmap(kind: &WorkloadKind) -> String {
         list("initContainers"),
         list("containers"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn configuration(own_namespace: Option<&str>) -> MutatingWebhookConfiguration {
+        let client = client_by_url("https://confpin.example/mutate".to_owned(), "the CA");
+        webhook_configuration(&client, FailurePolicy::Ignore, own_namespace)
+    }
+
+    #[test]
+    fn every_kind_has_a_webhook_to_the_client() {
+        let configuration = configuration(None);
+        assert_eq!(configuration.metadata.name.as_deref(), Some(NAME));
+        let webhooks = configuration.webhooks.unwrap_or_default();
+        let names: Vec<_> = webhooks.iter().map(|webhook| webhook.name.as_str()).collect();
+        assert_eq!(names, ["deployments.apps.confpin.dev", "rollouts.argoproj-io.confpin.dev"]);
+        for webhook in webhooks {
+            assert_eq!(webhook.client_config.url.as_deref(), Some("https://confpin.example/mutate"));
+            assert_eq!(webhook.client_config.ca_bundle, Some(ByteString(b"the CA".to_vec())));
+            assert_eq!(webhook.failure_policy.as_deref(), Some("Ignore"));
+        }
+    }
+
+    #[test]
+    fn the_namespaces_that_a_cluster_comes_up_with_are_left_out_and_our_own() {
+        for (own, expected) in [
+            (None, vec!["kube-system", "kube-node-lease"]),
+            (Some("confpin"), vec!["kube-system", "kube-node-lease", "confpin"]),
+        ] {
+            let selector = configuration(own).webhooks.unwrap_or_default().remove(0).namespace_selector;
+            let expressions = selector.and_then(|selector| selector.match_expressions).unwrap_or_default();
+            assert_eq!(expressions[0].operator, "NotIn");
+            assert_eq!(expressions[0].values.as_deref().unwrap_or_default(), expected);
+        }
+    }
+
+    /// That they are valid and select what they should, the tests on a real API server show.
+    #[test]
+    fn the_conditions_look_at_every_field_that_decides() {
+        let webhook = configuration(None).webhooks.unwrap_or_default().remove(0);
+        let conditions = webhook.match_conditions.unwrap_or_default();
+        let names: Vec<_> = conditions.iter().map(|condition| condition.name.as_str()).collect();
+        assert_eq!(names, ["template-or-annotation-changes", "names-a-configmap"]);
+        for part in ["object.?spec.?template != oldObject.?spec.?template", meta::REFRESH, meta::RECORD] {
+            assert!(conditions[0].expression.contains(part), "{part}");
+        }
+        for list in ["volumes", "initContainers", "containers"] {
+            let part = format!("object.?spec.?template.?spec.?{list}.orValue([])");
+            assert!(conditions[1].expression.contains(&part), "{part}");
+        }
+    }
 }

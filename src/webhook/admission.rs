@@ -15,6 +15,7 @@ use crate::pin::patch::patch;
 use crate::pin::record::Record;
 use crate::pin::request::Request;
 use crate::pin::warning::Warning;
+use crate::webhook::claims::Claims;
 use crate::webhook::refusal::Refusal;
 use crate::webhook::review::Question;
 use crate::webhook::snapshots::{Made, Snapshots};
@@ -26,6 +27,8 @@ const PARALLEL: usize = 16;
 pub struct Admission {
     /// The cluster.
     pub cluster: Cluster,
+    /// The claims of all requests that are under way.
+    pub claims: Claims,
     /// What is never pinned.
     pub exemptions: Exemptions,
     /// The most ConfigMaps of one template.
@@ -103,7 +106,8 @@ impl Admission {
         facts.configmaps.extend(sources);
         facts.rollback = rollback;
         let plan = asked.plan(&facts);
-        let snapshots = Snapshots { cluster: &self.cluster, namespace: &namespace, known: &facts.configmaps };
+        let snapshots =
+            Snapshots { cluster: &self.cluster, claims: &self.claims, namespace: &namespace, known: &facts.configmaps };
         let made = match make_snapshots(&question.request, &plan, &snapshots, question.dry_run, now).await {
             // It began to be deleted while we looked.
             Err(Refusal::Cluster { cause }) if cause.is_namespace_terminating() => {

@@ -9,6 +9,7 @@ use crate::cluster::{self, Cluster};
 use crate::pin::claim::{self, Claim};
 use crate::pin::decision::Pin;
 use crate::pin::snapshot;
+use crate::webhook::claims::Claims;
 
 /// How a snapshot came to be named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,8 @@ const ROUNDS: usize = 5;
 pub struct Snapshots<'a> {
     /// Where they are.
     pub cluster: &'a Cluster,
+    /// What other requests claim meanwhile.
+    pub claims: &'a Claims,
     /// The namespace.
     pub namespace: &'a str,
     /// What this request has read already, by name.
@@ -122,7 +125,10 @@ impl Snapshots<'_> {
             if claim::stands(&existing, claim) {
                 return Ok(Some(Made::Reused));
             }
-            if self.cluster.claim_snapshot(self.namespace, name, uid, claim).await? == Write::Done(()) {
+            let key = (self.namespace.to_owned(), name.to_owned(), uid.to_owned());
+            let write =
+                async |claims: Vec<Claim>| self.cluster.claim_snapshot(self.namespace, name, uid, &claims).await;
+            if self.claims.make(key, claim, write).await? == Write::Done(()) {
                 return Ok(Some(Made::Reused));
             }
             found = self.cluster.configmap(self.namespace, name).await?;

@@ -14,6 +14,7 @@ use crate::support::{SOON, tests};
 tests! {
     Own helm_and_kustomize_render_the_same_objects,
     Own the_chart_refuses_wrong_values,
+    Own the_chart_brings_argo_cds_settings,
     Own each_way_to_install_is_accepted_and_leaves_nothing_behind,
 }
 
@@ -110,6 +111,7 @@ async fn the_chart_refuses_wrong_values() -> Result<()> {
             "image.name=confpin",
             "extraArgs={serve}",
             "networkPolicy.apiServerPorts={0}",
+            "argoCd.patch=yes",
             "replicaCount=3",
         ] {
             let output = template(value).await?;
@@ -122,6 +124,51 @@ async fn the_chart_refuses_wrong_values() -> Result<()> {
             let output = template(value).await?;
             assert!(output.status.success(), "{helm:?}, {value}: {}", String::from_utf8_lossy(&output.stderr));
         }
+    }
+    Ok(())
+}
+
+/// As its notes say: Argo CD's own ConfigMap is not the chart's to change.
+async fn the_chart_brings_argo_cds_settings() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let kubectl = async |arguments: &[&str]| cluster.kubectl(arguments).run().await;
+    kubectl(&["create", "namespace", "argocd"]).await?;
+    for helm in HELMS {
+        let url = "--from-literal=url=https://argocd.shop";
+        kubectl(&["create", "configmap", "argocd-cm", "--namespace=argocd", url]).await?;
+        let chart = chart();
+        let install =
+            ["install", "pins", &chart, "--namespace", NAMESPACE, "--create-namespace", "--set=argoCd.patch=true"];
+        let output = cluster.command(helm).await?.args(install).kill_on_drop(true).output().await?;
+        let notes = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+        // The two commands, the first of which writes the file that the second reads.
+        let told: Vec<_> = notes.lines().filter_map(|line| line.strip_prefix("  kubectl ")).collect();
+        let words = |line: &str| line.split(' ').map(|word| word.trim_matches('\'').to_owned()).collect::<Vec<_>>();
+        let (get, file) =
+            told.iter().find_map(|line| line.split_once(" > ")).context("the notes tell how to get the patch")?;
+        let patch = told.iter().find(|line| line.starts_with("patch ")).context("the notes tell how to apply it")?;
+        let path = cluster.folder().join(file).display().to_string();
+        std::fs::write(&path, cluster.kubectl(words(get)).run().await?)?;
+        cluster
+            .kubectl(words(patch).into_iter().map(|word| if word == file { path.clone() } else { word }))
+            .run()
+            .await?;
+
+        let text = kubectl(&["get", "configmap", "argocd-cm", "--namespace=argocd", "--output=json"]).await?;
+        let found: Value = serde_json::from_str(&text)?;
+        let expected = serde_json::to_value(confpin::argo_cd::settings_patch().data)?;
+        let expected = expected.as_object().context("the settings are a map")?;
+        for (key, value) in expected {
+            assert_eq!(&found["data"][key], value, "{helm:?}: {key}");
+        }
+        assert_eq!(found["data"]["url"], "https://argocd.shop");
+
+        let output =
+            cluster.command(helm).await?.args(["uninstall", "pins", "--namespace", NAMESPACE]).output().await?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        kubectl(&["delete", "configmap", "argocd-cm", "--namespace=argocd"]).await?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ mod argo_cd_options;
 mod argo_cd_page;
 mod canary;
 mod collection;
+mod coming_from;
 mod content;
 mod exit;
 mod flux;
@@ -38,6 +39,8 @@ mod race;
 mod reapply;
 mod references;
 mod refusals;
+mod reinvocation;
+mod requests;
 mod restarts;
 mod rollback;
 mod rolling_update;
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         argo_cd_page::TESTS,
         canary::TESTS,
         collection::TESTS,
+        coming_from::TESTS,
         content::TESTS,
         exit::TESTS,
         flux::TESTS,
@@ -88,6 +92,8 @@ fn main() -> ExitCode {
         reapply::TESTS,
         references::TESTS,
         refusals::TESTS,
+        reinvocation::TESTS,
+        requests::TESTS,
         restarts::TESTS,
         rollback::TESTS,
         rolling_update::TESTS,

@@ -13,6 +13,7 @@ tests! {
     Shared kubectl_patch_strategic,
     Shared kubectl_patch_merge,
     Shared kubectl_patch_json,
+    Shared kubectl_edit,
 }
 
 const BOTH: &[Kind] = &[Kind::Deployment, Kind::Rollout];
@@ -78,19 +79,36 @@ fn manifest_of(kind: Kind, wanted: Wanted) -> Value {
     manifest.with(|object| object["metadata"]["labels"] = json!({"shop": wanted.label})).json()
 }
 
-/// How a client says what it wants: the arguments of `kubectl`, and the file that it reads.
-type Client = fn(Kind, Wanted, Wanted) -> (Vec<String>, Option<Value>);
+/// How a client says what it wants.
+struct Sent {
+    /// The arguments of `kubectl`.
+    arguments: Vec<String>,
+    /// The file that it reads.
+    file: Option<Value>,
+    /// What it does instead where it opens an editor.
+    edit: Option<Edit>,
+}
+
+/// A change by `kubectl edit`.
+struct Edit {
+    /// Changes the file.
+    editor: String,
+    /// The same as a JSON patch: `kubectl edit` has no dry run, so that of a replacement foretells what comes.
+    change: Value,
+}
+
+type Client = fn(Kind, Wanted, Wanted) -> Sent;
 
 async fn kubectl_apply(world: &World) -> Result<()> {
-    matrix(world, BOTH, |kind, _, wanted| (words("apply"), Some(manifest_of(kind, wanted)))).await
+    matrix(world, BOTH, |kind, _, wanted| file("apply", kind, wanted)).await
 }
 
 async fn kubectl_apply_server_side(world: &World) -> Result<()> {
-    matrix(world, BOTH, |kind, _, wanted| (words("apply --server-side"), Some(manifest_of(kind, wanted)))).await
+    matrix(world, BOTH, |kind, _, wanted| file("apply --server-side", kind, wanted)).await
 }
 
 async fn kubectl_replace(world: &World) -> Result<()> {
-    matrix(world, BOTH, |kind, _, wanted| (words("replace"), Some(manifest_of(kind, wanted)))).await
+    matrix(world, BOTH, |kind, _, wanted| file("replace", kind, wanted)).await
 }
 
 async fn kubectl_patch_strategic(world: &World) -> Result<()> {
@@ -107,14 +125,23 @@ async fn kubectl_patch_json(world: &World) -> Result<()> {
     matrix(world, BOTH, |kind, was, wanted| patch(kind, "json", &json_patch(was, wanted))).await
 }
 
+async fn kubectl_edit(world: &World) -> Result<()> {
+    matrix(world, BOTH, edit).await
+}
+
 /// What `kubectl` is to do, in words parted by blanks.
 fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-fn patch(kind: Kind, form: &str, patch: &Value) -> (Vec<String>, Option<Value>) {
+fn file(command: &str, kind: Kind, wanted: Wanted) -> Sent {
+    Sent { arguments: words(command), file: Some(manifest_of(kind, wanted)), edit: None }
+}
+
+fn patch(kind: Kind, form: &str, patch: &Value) -> Sent {
     let patch = format!("--patch={patch}");
-    (vec!["patch".into(), kind.plural().into(), "web".into(), format!("--type={form}"), patch], None)
+    let arguments = vec!["patch".into(), kind.plural().into(), "web".into(), format!("--type={form}"), patch];
+    Sent { arguments, file: None, edit: None }
 }
 
 /// Only what changes; for another configuration alone, the source's name.
@@ -165,15 +192,44 @@ fn json_patch(was: Wanted, wanted: Wanted) -> Value {
     json!(patch)
 }
 
+/// `sed` as the editor. `kubectl` parts the command at blanks, and asks no shell while it has no quotes and backslashes.
+fn edit(kind: Kind, was: Wanted, wanted: Wanted) -> Sent {
+    let mut editor = String::from("sed --in-place --regexp-extended");
+    let mut replace = |expression: String| editor.push_str(&format!(" --expression={expression}"));
+    if was.image != wanted.image {
+        replace(format!("s/{}$/{}/", was.image, wanted.image));
+    } else if was.configuration != wanted.configuration {
+        replace("s/app-config-[0-9a-f]{10}$/app-config/".into());
+    }
+    if was.replicas != wanted.replicas {
+        replace(format!("/^spec:/,/^status:/{{/^..replicas:/s/[0-9]+$/{}/}}", wanted.replicas));
+    }
+    if was.label != wanted.label {
+        replace(format!("/^....shop:/s/{}$/{}/", was.label, wanted.label));
+    }
+    if !editor.contains("--expression") {
+        // Somebody looks, and changes nothing.
+        editor = "true".into();
+    }
+    let arguments = vec!["edit".into(), kind.plural().into(), "web".into()];
+    Sent { arguments, file: None, edit: Some(Edit { editor, change: json_patch(was, wanted) }) }
+}
+
 async fn matrix(world: &World, kinds: &[Kind], client: Client) -> Result<()> {
     for kind in kinds {
         let shop = world.shop("matrix").await?;
         let web = shop.workload(*kind, "web");
         shop.apply([configmap("app-config", FIRST.configuration)]).await?;
         // `apply` of a file that `create` made would warn about a missing annotation.
-        let (first, _) = client(*kind, FIRST, FIRST);
+        let first = client(*kind, FIRST, FIRST).arguments;
         let create = if first[0] == "apply" { first } else { words("create") };
-        shop.send(create.iter().map(String::as_str), [manifest_of(*kind, FIRST)]).run().await?;
+        let send = |options: &[&'static str]| {
+            let arguments = create.iter().map(String::as_str).chain(options.iter().copied());
+            shop.send(arguments, [manifest_of(*kind, FIRST)]).run()
+        };
+        let foretold = template_of(&send(&DRY_RUN).await?)?;
+        send(&[]).await?;
+        ensure!(web.template().await? == foretold, "{web}: the dry run of {create:?} foretold {foretold}");
         web.wait_rolled_out().await?;
 
         let mut was = FIRST;
@@ -187,25 +243,48 @@ async fn matrix(world: &World, kinds: &[Kind], client: Client) -> Result<()> {
     Ok(())
 }
 
-/// Takes one step, first as a dry run.
-async fn take(shop: &Shop<'_>, web: &Workload<'_>, step: &Step, sent: (Vec<String>, Option<Value>)) -> Result<()> {
-    let (arguments, file) = sent;
-    let run = async |options: &[&str]| {
-        let arguments = arguments.iter().map(String::as_str).chain(options.iter().copied());
-        match &file {
-            Some(object) => shop.send(arguments, [object.clone()]).run().await,
-            None => shop.kubectl(arguments).run().await,
+/// What makes a command print what would come, and write nothing.
+const DRY_RUN: [&str; 2] = ["--dry-run=server", "--output=json"];
+
+/// The pod template in what `kubectl` printed: an object, or a list of one.
+fn template_of(printed: &str) -> Result<Value> {
+    let printed: Value = serde_json::from_str(printed).context("kubectl printed no JSON")?;
+    Ok(printed["items"].get(0).unwrap_or(&printed)["spec"]["template"].clone())
+}
+
+impl Sent {
+    async fn run(&self, shop: &Shop<'_>, options: &[&str]) -> Result<String> {
+        let arguments = self.arguments.iter().map(String::as_str).chain(options.iter().copied());
+        match (&self.file, &self.edit) {
+            (Some(object), _) => shop.send(arguments, [object.clone()]).run().await,
+            (None, Some(edit)) => shop.kubectl(arguments).environment("KUBE_EDITOR", &edit.editor).run().await,
+            (None, None) => shop.kubectl(arguments).run().await,
         }
-    };
+    }
+
+    /// The template that a dry run says will come.
+    async fn foretell(&self, shop: &Shop<'_>, web: &Workload<'_>) -> Result<Value> {
+        let Some(edit) = &self.edit else { return template_of(&self.run(shop, &DRY_RUN).await?) };
+        let mut object = web.object().await?;
+        // Its status may change in between.
+        object.metadata.resource_version = None;
+        object.metadata.managed_fields = None;
+        let mut object = serde_json::to_value(object)?;
+        json_patch::patch(&mut object, &serde_json::from_value::<json_patch::Patch>(edit.change.clone())?)?;
+        template_of(&shop.send(["replace"].into_iter().chain(DRY_RUN), [object]).run().await?)
+    }
+}
+
+/// Takes one step, first as a dry run.
+async fn take(shop: &Shop<'_>, web: &Workload<'_>, step: &Step, sent: Sent) -> Result<()> {
     shop.apply([configmap("app-config", step.wanted.configuration)]).await?;
     let generation = web.generation().await?;
-    let foretold: Value = serde_json::from_str(&run(&["--dry-run=server", "--output=json"]).await?)?;
-    let foretold = foretold["items"].get(0).unwrap_or(&foretold)["spec"]["template"].clone();
-    run(&[]).await?;
+    let foretold = sent.foretell(shop, web).await?;
+    sent.run(shop, &[]).await?;
 
     let (risen, template) = (web.generation().await? - generation, web.template().await?);
     ensure!(template == foretold, "the dry run foretold {foretold}, got {template}");
-    let command = if arguments.len() == 1 { arguments[0].as_str() } else { "" };
+    let command = if sent.arguments.len() == 1 { sent.arguments[0].as_str() } else { "" };
     let expected = step.generation(web.kind, command);
     ensure!(risen == expected, "the generation rose by {risen} instead of {expected}");
     let value = web.value().await?;

@@ -69,7 +69,7 @@ async fn flips_while_the_reconciler_is_frozen_and_killed_never_lose_a_named_snap
     shop.wait_owned().await?;
     assert!(reconciler.metric("confpin_owner_patches_total", "").await? > 0.0);
     assert_eq!(world.confpin.metric("confpin_owner_patches_total", "").await?, 0.0, "the webhook's process reconciled");
-    history.check(&shop).await
+    history.check().await
 }
 
 /// Changes a group's source and applies its workloads side by side, until `over`. Every third time it waits until an old

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use testcluster::{Cluster, wait_for};
 
-use crate::support::{SOON, Shop, World, configmap, deployment, manifest::Manifest, tests};
+use crate::support::{
+    Kind, SOON, Shop, Workload, World, configmap, deployment,
+    manifest::{self, Manifest},
+    tests,
+};
 
 tests! {
     Own a_restart_rolls_nothing_and_misses_nothing,
@@ -13,10 +17,17 @@ tests! {
 
 const RESTARTS: usize = 3;
 /// Workloads that nobody touches while confpin restarts.
-const QUIET: [&str; 4] = ["following", "staying", "undone", "waiting"];
+const QUIET: [(Kind, &str); 6] = [
+    (Kind::Deployment, "following"),
+    (Kind::Deployment, "staying"),
+    (Kind::Deployment, "undone"),
+    (Kind::Deployment, "waiting"),
+    (Kind::Rollout, "following-canary"),
+    (Kind::Rollout, "undone-canary"),
+];
 
 async fn a_restart_rolls_nothing_and_misses_nothing() -> Result<()> {
-    let world = World::with_arguments(Cluster::builder(), &["--min-interval=1s", "--settle=0s"]).await?;
+    let world = World::with_arguments(Cluster::builder().rollouts(), &["--min-interval=1s", "--settle=0s"]).await?;
     let shop = world.shop("restarts").await?;
     begin(&shop).await?;
     let mut before = generations(&shop).await?;
@@ -27,15 +38,18 @@ async fn a_restart_rolls_nothing_and_misses_nothing() -> Result<()> {
         assert_eq!(generations(&shop).await?, before, "restart {round} rolled something");
     }
 
-    // Changed while nobody watched: just the workload that follows it rolls, once.
+    // Changed while nobody watched: just the workloads that follow it roll, once.
     world.confpin.kill()?;
     shop.apply([configmap("common", "v2")]).await?;
     world.start_confpin().await?;
-    wait_value(&shop, "following", "v2").await?;
+    for name in ["following", "following-canary"] {
+        wait_value(&shop, name, "v2").await?;
+        bump(&mut before, name);
+    }
     all_looked_at(&shop, "after-a-change").await?;
-    bump(&mut before, "following");
     assert_eq!(generations(&shop).await?, before);
     assert_eq!(shop.deployment("undone").value().await?, "v1");
+    assert_eq!(shop.rollout("undone-canary").value().await?, "v1");
     assert_eq!(shop.deployment("staying").value().await?, "v1");
 
     // Likewise what came into being.
@@ -50,14 +64,13 @@ async fn a_restart_rolls_nothing_and_misses_nothing() -> Result<()> {
     // An undo holds until its source changes again.
     world.restart_confpin().await?;
     shop.apply([configmap("undoing", "v3")]).await?;
-    wait_value(&shop, "undone", "v3").await?;
-    all_looked_at(&shop, "in-the-end").await?;
-    bump(&mut before, "undone");
-    assert_eq!(generations(&shop).await?, before);
-    for name in QUIET {
-        shop.deployment(name).wait_rolled_out().await?;
+    for name in ["undone", "undone-canary"] {
+        wait_value(&shop, name, "v3").await?;
+        bump(&mut before, name);
     }
-    Ok(())
+    all_looked_at(&shop, "in-the-end").await?;
+    assert_eq!(generations(&shop).await?, before);
+    wait_rolled_out(&shop).await
 }
 
 /// Workloads that follow their source, that do not, that were undone, and whose source is missing.
@@ -65,29 +78,44 @@ async fn begin(shop: &Shop<'_>) -> Result<()> {
     let sources =
         [("common", "v1"), ("undoing", "v1"), ("witnessed", "v1")].map(|(name, value)| configmap(name, value));
     let workloads = [
-        following("following", "common"),
+        following(Kind::Deployment, "following", "common"),
+        following(Kind::Rollout, "following-canary", "common"),
         deployment("staying").uses("common").replicas(0),
-        following("undone", "undoing"),
-        following("witness", "witnessed"),
+        following(Kind::Deployment, "undone", "undoing"),
+        following(Kind::Rollout, "undone-canary", "undoing"),
+        following(Kind::Deployment, "witness", "witnessed"),
         deployment("waiting").uses("missing").replicas(0),
     ];
     shop.apply(sources.into_iter().chain(workloads.map(|workload| workload.json()))).await?;
-    shop.deployment("undone").wait_rolled_out().await?;
+    wait_rolled_out(shop).await?;
     shop.apply([configmap("undoing", "v2")]).await?;
     wait_value(shop, "undone", "v2").await?;
-    shop.deployment("undone").wait_rolled_out().await?;
+    wait_value(shop, "undone-canary", "v2").await?;
+    wait_rolled_out(shop).await?;
     shop.run("rollout undo deployment/undone").await?;
-    assert_eq!(shop.deployment("undone").value().await?, "v1");
-    for name in QUIET {
-        shop.deployment(name).wait_rolled_out().await?;
+    shop.argo_rollouts("undo undone-canary").await?;
+    for name in ["undone", "undone-canary"] {
+        assert_eq!(workload(shop, name).value().await?, "v1");
     }
-    Ok(())
+    wait_rolled_out(shop).await
 }
 
-fn following(name: &str, source: &str) -> Manifest {
-    deployment(name).uses(source).replicas(0).with(|object| {
+fn following(kind: Kind, name: &str, source: &str) -> Manifest {
+    manifest::workload(kind, name).uses(source).replicas(0).with(|object| {
         object["metadata"]["annotations"]["confpin.dev/rollout"] = "on-change".into();
     })
+}
+
+/// The workload of this name.
+fn workload<'a>(shop: &'a Shop<'a>, name: &str) -> Workload<'a> {
+    shop.workload(QUIET.into_iter().find(|(_, quiet)| *quiet == name).map_or(Kind::Deployment, |(kind, _)| kind), name)
+}
+
+async fn wait_rolled_out(shop: &Shop<'_>) -> Result<()> {
+    for (kind, name) in QUIET {
+        shop.workload(kind, name).wait_rolled_out().await?;
+    }
+    Ok(())
 }
 
 /// Waits until confpin has looked at every workload: they are looked at in the order in which they are asked for, so
@@ -102,15 +130,15 @@ async fn all_looked_at(shop: &Shop<'_>, round: &str) -> Result<()> {
 }
 
 async fn wait_value(shop: &Shop<'_>, name: &str, value: &str) -> Result<()> {
-    let workload = shop.deployment(name);
+    let workload = workload(shop, name);
     wait_for(&format!("{name} to have {value}"), SOON, async || Ok((workload.value().await? == value).then_some(())))
         .await
 }
 
 async fn generations(shop: &Shop<'_>) -> Result<BTreeMap<&'static str, i64>> {
     let mut generations = BTreeMap::new();
-    for name in QUIET {
-        generations.insert(name, shop.deployment(name).generation().await?);
+    for (kind, name) in QUIET {
+        generations.insert(name, shop.workload(kind, name).generation().await?);
     }
     Ok(generations)
 }

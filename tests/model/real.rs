@@ -76,7 +76,7 @@ pub fn own(snapshot: &Snapshot, holders: &[Holder]) -> Snapshot {
 pub fn claimed(snapshot: &Snapshot, workload: u8, claim: Claim, unowns: bool) -> Snapshot {
     thread_local!(static KNOWN: RefCell<HashMap<(Snapshot, u8, Claim, bool), Snapshot>> = RefCell::default());
     remembered(&KNOWN, (snapshot.clone(), workload, claim, unowns), |_| {
-        let mut patch = real_claim(workload, claim).merge_patch("snapshot");
+        let mut patch = claim::merge_patch(&[real_claim(workload, claim)], "snapshot");
         assert_eq!(patch["metadata"]["uid"], "snapshot", "the model takes it that this write fails on another one");
         if !unowns {
             patch["metadata"].as_object_mut().and_then(|metadata| metadata.remove("ownerReferences"));

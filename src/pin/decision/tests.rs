@@ -62,10 +62,7 @@ impl Namespace {
             .pins
             .iter()
             .map(|pin| {
-                let free = |name: &&String| match self.0.get(*name) {
-                    Some(there) => snapshot::serves(there, &pin.source.name, &pin.source.hash),
-                    None => true,
-                };
+                let free = |name: &&String| pin.can_have(self.0.get(*name));
                 pin.candidates.iter().find(free).expect("a free name").clone()
             })
             .collect();
@@ -306,6 +303,40 @@ fn exempt_configmaps_stay_live_beside_pinned_ones() {
 }
 
 #[test]
+fn a_template_that_names_only_exempt_configmaps_asks_for_nothing() {
+    let request = request(None, &deployment("a", &["kube-root-ca.crt"]));
+    assert!(matches!(assess(&request, &Exemptions::default()), Assessment::NoReferences));
+}
+
+#[test]
+fn only_a_changed_template_with_a_snapshots_name_may_be_a_rollback() {
+    let mut namespace = Namespace::with(&[("app", "1")]);
+    let live = deployment("a", &["app"]);
+    let (pinned, _) = namespace.admit(None, &live, false);
+    let may_be = |old: Option<&Value>, new: &Value| {
+        let (request, exemptions) = (request(old, new), Exemptions::default());
+        let Assessment::Ask(question) = assess(&request, &exemptions) else { panic!("it must be asked") };
+        let configmaps = question.names().into_iter().map(|name| (name.clone(), namespace.0.get(&name).cloned()));
+        question.may_be_rollback(&Facts { configmaps: configmaps.collect(), rollback: false })
+    };
+    assert!(may_be(Some(&pinned), &with_image(&pinned, "b")));
+    assert!(!may_be(None, &pinned), "it has no revisions");
+    assert!(!may_be(Some(&pinned), &with_annotation(&pinned, meta::REFRESH, "app@7")), "a refresh");
+    assert!(!may_be(Some(&pinned), &with_image(&live, "b")), "it names the source");
+}
+
+#[test]
+fn a_pin_can_have_a_name_that_is_free_or_its_own() {
+    let mut namespace = Namespace::with(&[("app", "1")]);
+    let (stored, _) = namespace.admit(None, &deployment("a", &["app"]), false);
+    let (app, snapshot) = (&namespace.0["app"], &namespace.0[&volume_names(&stored)[0]]);
+    let pin = Pin { source: Source::new("app", app), candidates: Vec::new(), at: Vec::new() };
+    assert!(pin.can_have(None));
+    assert!(pin.can_have(Some(snapshot)));
+    assert!(!pin.can_have(Some(app)));
+}
+
+#[test]
 fn opting_out_moves_names_back_at_the_next_template_change() {
     let mut namespace = Namespace::with(&[("app", "1")]);
     let (first, _) = namespace.admit(None, &deployment("a", &["app"]), false);
@@ -315,7 +346,9 @@ fn opting_out_moves_names_back_at_the_next_template_change() {
     assert_eq!(volume_names(&stored), ["app"]);
     assert_eq!(decision.expect("a decision").outcome, Outcome::OptedOut);
     let fresh = with_annotation(&deployment("a", &["app"]), meta::PIN, meta::DISABLED);
-    assert_eq!(namespace.admit(None, &fresh, false).0, fresh);
+    let (stored, decision) = namespace.admit(None, &fresh, false);
+    assert_eq!(stored, fresh);
+    assert!(decision.is_none(), "nothing is even read");
 }
 
 #[test]

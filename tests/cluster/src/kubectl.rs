@@ -16,18 +16,25 @@ use crate::{cluster::Cluster, programs::Program};
 pub struct Kubectl<'a> {
     cluster: &'a Cluster,
     arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
     input: String,
 }
 
 impl<'a> Kubectl<'a> {
     pub(crate) fn new(cluster: &'a Cluster, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         let arguments = arguments.into_iter().map(|argument| argument.as_ref().to_owned()).collect();
-        Self { cluster, arguments, input: String::new() }
+        Self { cluster, arguments, environment: Vec::new(), input: String::new() }
     }
 
     /// What it reads from its standard input, for `-f -`.
     pub fn stdin(mut self, input: impl Into<String>) -> Self {
         self.input = input.into();
+        self
+    }
+
+    /// With a variable in its environment.
+    pub fn environment(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
@@ -50,7 +57,7 @@ impl<'a> Kubectl<'a> {
     /// If it cannot be run.
     pub async fn run_any(self) -> Result<Output> {
         let mut command = self.cluster.command(Program::Kubectl).await?;
-        command.args(&self.arguments);
+        command.args(&self.arguments).envs(self.environment);
         output(command, self.input).await
     }
 }

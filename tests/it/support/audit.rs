@@ -1,9 +1,11 @@
 //! What the audit log says about one namespace.
 
-use anyhow::Result;
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
 use testcluster::{AuditEvent, Mark};
 
-use super::Shop;
+use super::{Kind, Shop, workload::only};
 
 /// Requests about the objects of one namespace.
 #[derive(Debug)]
@@ -41,5 +43,18 @@ impl Traffic {
     /// What confpin asked for here: nothing, where the API server did not ask it.
     pub fn of_confpin(&self) -> Vec<&AuditEvent> {
         self.0.iter().filter(|event| event.user_agent.starts_with("confpin/")).collect()
+    }
+
+    /// What confpin noted with the one request that it was asked about, by the key below its webhook's name.
+    pub fn noted(&self, kind: Kind) -> Result<BTreeMap<String, String>> {
+        let webhook = match kind {
+            Kind::Deployment => "deployments.apps.confpin.dev/",
+            Kind::Rollout => "rollouts.argoproj-io.confpin.dev/",
+        };
+        let noted = self.0.iter().map(|event| -> BTreeMap<_, _> {
+            let own = |(key, text): (&String, &String)| Some((key.strip_prefix(webhook)?.to_owned(), text.clone()));
+            event.annotations.iter().filter_map(own).collect()
+        });
+        only(noted.filter(|noted| !noted.is_empty())).context("confpin noted nothing, or with more than one request")
     }
 }

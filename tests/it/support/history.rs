@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,56 +15,93 @@ use futures::StreamExt;
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DynamicObject, ListParams, WatchEvent, WatchParams},
-    core::GroupVersionKind,
+    core::{GroupVersionKind, ObjectList},
 };
 use testcluster::wait_for;
 use tokio::task::JoinHandle;
 
 use super::{SOON, Shop, configmaps};
 
-/// What is watched: group, kind.
-const KINDS: [(&str, &str); 3] = [("", "ConfigMap"), ("apps", "Deployment"), ("apps", "ReplicaSet")];
+/// What is watched where it exists: group, version, kind.
+const KINDS: [(&str, &str, &str); 4] = [
+    ("", "v1", "ConfigMap"),
+    ("apps", "v1", "Deployment"),
+    ("apps", "v1", "ReplicaSet"),
+    ("argoproj.io", "v1alpha1", "Rollout"),
+];
+
+/// How long not to ask an API server that did not answer, so that its start is not held up.
+const PAUSE: Duration = Duration::from_millis(50);
 
 type Object = (&'static str, String);
-/// By resourceVersion: an object and the ConfigMaps that it names, or `None` when it was deleted.
-type Changes = Arc<Mutex<BTreeMap<u64, (Object, Option<BTreeSet<String>>)>>>;
+
+/// What happened.
+#[derive(Default)]
+struct Changes {
+    /// By resourceVersion: an object and the ConfigMaps that it names, or `None` when it was deleted.
+    by_version: BTreeMap<u64, (Object, Option<BTreeSet<String>>)>,
+    /// Where a watch was cut off by an API server that remembers nothing from before its start: the last version that
+    /// was seen of a kind, and the list with which it went on.
+    gaps: Vec<Gap>,
+}
+
+struct Gap {
+    kind: &'static str,
+    after: u64,
+    until: u64,
+    objects: BTreeMap<Object, BTreeSet<String>>,
+}
 
 /// All changes since it was made.
 pub struct History {
-    changes: Changes,
-    watches: Vec<JoinHandle<Result<()>>>,
+    changes: Arc<Mutex<Changes>>,
+    watches: Vec<(&'static str, Api<DynamicObject>, JoinHandle<Result<()>>)>,
 }
 
 impl History {
     /// Begins to watch.
     pub async fn watch(shop: &Shop<'_>) -> Result<Self> {
-        let changes = Changes::default();
+        let changes: Arc<Mutex<Changes>> = Arc::default();
         let mut watches = Vec::new();
-        for (group, kind) in KINDS {
-            let api = api(shop, group, kind);
-            let list = api.list(&ListParams::default()).await?;
-            for object in list.items {
-                record(&changes, kind, &object, false)?;
+        for (group, version, kind) in KINDS {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+            let api: Api<DynamicObject> = Api::namespaced_with(shop.world.client.clone(), shop.name(), &resource);
+            let list = match api.list(&ListParams::default()).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                list => list?,
+            };
+            for object in &list.items {
+                record(&changes, kind, object, false)?;
             }
-            let version = list.metadata.resource_version.context("a list has a version")?;
-            watches.push(tokio::spawn(follow(api, kind, version, changes.clone())));
+            let version = list_version(&list)?;
+            watches.push((kind, api.clone(), tokio::spawn(follow(api, kind, version, changes.clone()))));
         }
         Ok(Self { changes, watches })
     }
 
     /// Fails if at any time a snapshot was missing that a Deployment or a ReplicaSet named.
-    pub async fn check(self, shop: &Shop<'_>) -> Result<()> {
-        self.wait_complete(shop).await?;
-        let mut deletions = 0;
-        let mut existing: BTreeMap<Object, BTreeSet<String>> = BTreeMap::new();
+    pub async fn check(self) -> Result<()> {
+        self.wait_complete().await?;
         let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        for (version, (object, names)) in changes.iter() {
+        let mut gaps: Vec<_> = changes.gaps.iter().collect();
+        gaps.sort_by_key(|gap| gap.until);
+        let (mut gaps, mut deletions) = (gaps.into_iter().peekable(), 0);
+        let mut existing: BTreeMap<Object, BTreeSet<String>> = BTreeMap::new();
+        for (version, (object, names)) in &changes.by_version {
+            while let Some(gap) = gaps.next_if(|gap| gap.until < *version) {
+                existing.retain(|(kind, _), _| *kind != gap.kind);
+                existing.extend(gap.objects.clone());
+            }
             match names {
                 Some(names) => drop(existing.insert(object.clone(), names.clone())),
                 None => {
                     existing.remove(object);
                     deletions += usize::from(object.0 == "ConfigMap");
                 }
+            }
+            // What one kind looks like is not known there.
+            if changes.gaps.iter().any(|gap| (gap.after..=gap.until).contains(version)) {
+                continue;
             }
             for (holder, names) in &existing {
                 for name in names {
@@ -75,24 +113,24 @@ impl History {
                 }
             }
         }
-        eprintln!("{} changes, {deletions} snapshots collected, none missing while it was named", changes.len());
+        let (count, gaps) = (changes.by_version.len(), changes.gaps.len());
+        eprintln!("{count} changes, {gaps} gaps, {deletions} snapshots collected, none missing while it was named");
         ensure!(deletions > 0, "no snapshot was ever collected, so this shows nothing");
         Ok(())
     }
 
     /// Waits until the watches have seen all that is there.
-    async fn wait_complete(&self, shop: &Shop<'_>) -> Result<()> {
-        for (group, kind) in KINDS {
-            let api = api(shop, group, kind);
+    async fn wait_complete(&self) -> Result<()> {
+        for (kind, api, watch) in &self.watches {
             wait_for(&format!("the watch of {kind} to see the end"), SOON, async || {
-                for watch in &self.watches {
-                    ensure!(!watch.is_finished(), "a watch ended");
-                }
+                ensure!(!watch.is_finished(), "it ended");
                 let live = api.list(&ListParams::default()).await?.items;
                 let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
                 for object in live {
                     let version = version(&object)?;
-                    ensure!(changes.contains_key(&version), "{} at {version} has not been seen", object.name_any());
+                    let listed = changes.gaps.iter().any(|gap| gap.kind == *kind && version <= gap.until);
+                    let seen = listed || changes.by_version.contains_key(&version);
+                    ensure!(seen, "{} at {version} has not been seen", object.name_any());
                 }
                 Ok(Some(()))
             })
@@ -104,41 +142,78 @@ impl History {
 
 impl Drop for History {
     fn drop(&mut self) {
-        self.watches.iter().for_each(JoinHandle::abort);
+        self.watches.iter().for_each(|(_, _, watch)| watch.abort());
     }
 }
 
-fn api(shop: &Shop<'_>, group: &str, kind: &str) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk(group, "v1", kind);
-    Api::namespaced_with(shop.world.client.clone(), shop.name(), &ApiResource::from_gvk(&kind))
-}
-
 /// Watches on and on, each time from the last version that was seen.
-async fn follow(api: Api<DynamicObject>, kind: &'static str, mut from: String, changes: Changes) -> Result<()> {
+async fn follow(
+    api: Api<DynamicObject>,
+    kind: &'static str,
+    mut from: u64,
+    changes: Arc<Mutex<Changes>>,
+) -> Result<()> {
     loop {
-        let Ok(stream) = api.watch(&WatchParams::default(), &from).await else { continue };
+        let Ok(stream) = api.watch(&WatchParams::default(), &from.to_string()).await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
         let mut stream = std::pin::pin!(stream);
         while let Some(Ok(event)) = stream.next().await {
             let (object, deleted) = match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
                 WatchEvent::Deleted(object) => (object, true),
                 WatchEvent::Bookmark(bookmark) => {
-                    from = bookmark.metadata.resource_version;
+                    from = bookmark.metadata.resource_version.parse().context("a version of etcd is a number")?;
                     continue;
+                }
+                WatchEvent::Error(error) if error.code == 410 => {
+                    from = go_on_with_list(&api, kind, from, &changes).await?;
+                    break;
                 }
                 WatchEvent::Error(error) => bail!("the watch of {kind} failed: {error}"),
             };
             record(&changes, kind, &object, deleted)?;
-            from = version(&object)?.to_string();
+            from = version(&object)?;
         }
     }
 }
 
-fn record(changes: &Changes, kind: &'static str, object: &DynamicObject, deleted: bool) -> Result<()> {
-    let names = (!deleted).then(|| configmaps::names(&object.data["spec"]["template"]));
-    let change = ((kind, object.name_any()), names);
-    changes.lock().unwrap_or_else(PoisonError::into_inner).insert(version(object)?, change);
+/// Lists where the watch cannot go on.
+async fn go_on_with_list(
+    api: &Api<DynamicObject>,
+    kind: &'static str,
+    after: u64,
+    changes: &Mutex<Changes>,
+) -> Result<u64> {
+    let list = loop {
+        match api.list(&ListParams::default()).await {
+            Ok(list) => break list,
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    };
+    let until = list_version(&list)?;
+    let objects = list.items.iter().map(|object| ((kind, object.name_any()), named(object))).collect();
+    let gap = Gap { kind, after, until, objects };
+    changes.lock().unwrap_or_else(PoisonError::into_inner).gaps.push(gap);
+    Ok(until)
+}
+
+fn record(changes: &Mutex<Changes>, kind: &'static str, object: &DynamicObject, deleted: bool) -> Result<()> {
+    let change = ((kind, object.name_any()), (!deleted).then(|| named(object)));
+    let mut changes = changes.lock().unwrap_or_else(PoisonError::into_inner);
+    changes.by_version.insert(version(object)?, change);
     Ok(())
+}
+
+/// The ConfigMaps that an object names.
+fn named(object: &DynamicObject) -> BTreeSet<String> {
+    configmaps::names(&object.data["spec"]["template"])
+}
+
+fn list_version(list: &ObjectList<DynamicObject>) -> Result<u64> {
+    let version = list.metadata.resource_version.as_deref().context("a list has a version")?;
+    version.parse().context("a version of etcd is a number")
 }
 
 fn version(object: &DynamicObject) -> Result<u64> {

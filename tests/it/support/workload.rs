@@ -115,6 +115,13 @@ impl<'a> Workload<'a> {
         Ok(templates?.iter().flat_map(|spec| configmaps::names(&spec["template"])).collect())
     }
 
+    /// Server-side apply of a manifest of it.
+    pub async fn apply(&self, manifest: &Value) -> Result<()> {
+        let params = PatchParams::apply("client").force();
+        self.api().patch(&self.name, &params, &Patch::Apply(manifest)).await?;
+        Ok(())
+    }
+
     /// A merge patch of it.
     pub async fn patch(&self, patch: &Value) -> Result<()> {
         self.api().patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
@@ -142,7 +149,9 @@ impl<'a> Workload<'a> {
 
     /// Waits until all its pods are of the newest template.
     pub async fn wait_rolled_out(&self) -> Result<()> {
-        let wanted = self.data().await?["spec"]["replicas"].as_i64().unwrap_or(1);
+        // Tried again, for tests that take the API server away.
+        let data = wait_for("the workload to be read", SOON, async || self.data().await.map(Some)).await?;
+        let wanted = data["spec"]["replicas"].as_i64().unwrap_or(1);
         let is = |status: &Value, field: &str| status[field].as_i64().unwrap_or_default() == wanted;
         match self.kind {
             Kind::Deployment => {
