@@ -55,7 +55,14 @@ struct Gap {
 /// All changes since it was made.
 pub struct History {
     changes: Arc<Mutex<Changes>>,
-    watches: Vec<(&'static str, Api<DynamicObject>, JoinHandle<Result<()>>)>,
+    watches: Vec<Watch>,
+}
+
+/// What is watched of one kind, and who does.
+struct Watch {
+    kind: &'static str,
+    api: Api<DynamicObject>,
+    task: JoinHandle<Result<()>>,
 }
 
 impl History {
@@ -74,7 +81,8 @@ impl History {
                 record(&changes, kind, object, false)?;
             }
             let version = list_version(&list)?;
-            watches.push((kind, api.clone(), tokio::spawn(follow(api, kind, version, changes.clone()))));
+            let task = tokio::spawn(follow(api.clone(), kind, version, changes.clone()));
+            watches.push(Watch { kind, api, task });
         }
         Ok(Self { changes, watches })
     }
@@ -121,9 +129,9 @@ impl History {
 
     /// Waits until the watches have seen all that is there.
     async fn wait_complete(&self) -> Result<()> {
-        for (kind, api, watch) in &self.watches {
+        for Watch { kind, api, task } in &self.watches {
             wait_for(&format!("the watch of {kind} to see the end"), SOON, async || {
-                ensure!(!watch.is_finished(), "it ended");
+                ensure!(!task.is_finished(), "it ended");
                 let live = api.list(&ListParams::default()).await?.items;
                 let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
                 for object in live {
@@ -142,7 +150,7 @@ impl History {
 
 impl Drop for History {
     fn drop(&mut self) {
-        self.watches.iter().for_each(|(_, _, watch)| watch.abort());
+        self.watches.iter().for_each(|watch| watch.task.abort());
     }
 }
 
