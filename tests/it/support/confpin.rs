@@ -56,6 +56,13 @@ impl Confpin {
         self
     }
 
+    /// The same, on a port that was chosen before.
+    pub fn at(mut self, port: u16) -> Self {
+        self.port = port;
+        self.certificate = vec![format!("--webhook-url=https://127.0.0.1:{port}")];
+        self
+    }
+
     /// The kubeconfig that it uses.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
