@@ -85,7 +85,7 @@ async fn stays_until_on_change(world: &World, sync: &'static [&'static str]) -> 
     application.commit(objects("web:1", "v2")).await?;
     application.ensure_at_rest().await?;
     assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v1".into(), 1));
-    assert_eq!(application.operations().await?, 2);
+    application.ensure_one_operation_each(2).await?;
 
     // With the next change of the template it has the newest.
     application.commit(objects("web:2", "v2")).await?;
@@ -129,7 +129,7 @@ async fn hooks_and_waves(world: &World) -> Result<()> {
     web.wait_rolled_out().await?;
     assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v2".into(), 2));
     application.ensure_at_rest().await?;
-    assert_eq!(application.operations().await?, 2);
+    application.ensure_one_operation_each(2).await?;
     shop.wait_owned().await
 }
 

@@ -61,13 +61,22 @@ async fn an_undo_to_a_revision_brings_back_its_configuration(world: &World) -> R
     shop.wait_owned().await
 }
 
+/// Runs a command that changes a workload, and expects what its dry run foretold.
+async fn as_foretold(web: &Workload<'_>, command: &str) -> Result<()> {
+    let printed = web.shop.run(&format!("{command} --dry-run=server --output=json")).await?;
+    let foretold: Value = serde_json::from_str(&printed)?;
+    web.shop.run(command).await?;
+    assert_eq!(web.template().await?, foretold["spec"]["template"], "{command}");
+    Ok(())
+}
+
 async fn setting_an_image_and_restarting_take_the_newest(world: &World) -> Result<()> {
     let shop = world.shop("newest").await?;
     let web = shop.deployment("web");
     shop.apply([configmap("app-config", "v1"), deployment("web").uses("app-config").json()]).await?;
     web.wait_rolled_out().await?;
     shop.apply([configmap("app-config", "v2")]).await?;
-    shop.run("set image deployment/web main=web:2").await?;
+    as_foretold(&web, "set image deployment/web main=web:2").await?;
     assert_eq!(web.value().await?, "v2");
     shop.apply([configmap("app-config", "v3")]).await?;
     shop.run("rollout restart deployment/web").await?;
@@ -77,7 +86,7 @@ async fn setting_an_image_and_restarting_take_the_newest(world: &World) -> Resul
     shop.run("rollout undo deployment/web --to-revision=1").await?;
     web.wait_rolled_out().await?;
     assert_eq!(web.value().await?, "v1");
-    shop.run("set env deployment/web A=b").await?;
+    as_foretold(&web, "set env deployment/web A=b").await?;
     assert_eq!(web.value().await?, "v3");
     web.wait_rolled_out().await?;
     assert_eq!(web.replica_sets().await?.len(), 4);

@@ -1,5 +1,7 @@
 //! An Application of Argo CD that brings a Git repository into the namespace of one test.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Event;
 use kube::{
@@ -155,9 +157,27 @@ impl<'a> Application<'a> {
 
     /// How many operations it has begun.
     pub async fn operations(&self) -> Result<usize> {
+        Ok(self.operation_events().await?.len())
+    }
+
+    /// Fails unless each of so many commits was synchronised, and by one operation. A second one may follow at once:
+    /// after an operation Argo CD compares with what its watches have shown, and while these lag, self-heal believes that
+    /// nothing was done.
+    pub async fn ensure_one_operation_each(&self, commits: usize) -> Result<()> {
+        let messages: Vec<_> = self.operation_events().await?.into_iter().filter_map(|event| event.message).collect();
+        let revisions: BTreeSet<_> = messages.iter().filter_map(|message| message.split('\'').nth(1)).collect();
+        let each = |revision: &&str| messages.iter().filter(|message| message.contains(*revision)).count();
+        ensure!(
+            revisions.len() == commits && revisions.iter().all(|revision| each(revision) <= 2),
+            "the operations for {commits} commits are {messages:?}"
+        );
+        Ok(())
+    }
+
+    async fn operation_events(&self) -> Result<Vec<Event>> {
         let events: Api<Event> = Api::namespaced(self.shop.world.client.clone(), self.argo_cd.namespace());
         let fields = format!("involvedObject.name={},reason=OperationStarted", self.shop.name());
-        Ok(events.list(&ListParams::default().fields(&fields)).await?.items.len())
+        Ok(events.list(&ListParams::default().fields(&fields)).await?.items)
     }
 
     /// Fails if comparing again and again finds a difference, or makes Argo CD begin an operation.

@@ -36,8 +36,7 @@ pub async fn tell(world: &World, argo_cd: &ArgoCd, options: &Options, kind: Kind
     ensure_rolled_out(&web, "v2", 4).await.context("the revert")?;
 
     application.ensure_at_rest().await?;
-    let operations = application.operations().await?;
-    ensure!(operations == 5, "{operations} operations for 5 commits");
+    application.ensure_one_operation_each(5).await?;
     shop.wait_owned().await?;
     ensure_tree_shows_snapshots(&shop, &application).await?;
 
