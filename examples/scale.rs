@@ -35,7 +35,7 @@ async fn main() -> Result<()> {
     let cluster = Cluster::builder().controller_manager_flags(flags).start().await?;
     let client = cluster.client();
     let confpin = Confpin::new(&cluster)?;
-    let mut running = confpin.start().await?;
+    let mut running = confpin.start(&cluster).await?;
     for index in 0..NAMESPACES {
         make_namespace(&client, index).await?;
     }
@@ -48,7 +48,7 @@ async fn main() -> Result<()> {
         make_sets(&client, there..number).await?;
         there = number;
         let begin = Instant::now();
-        running = confpin.start().await?;
+        running = confpin.start(&cluster).await?;
         let ready = begin.elapsed();
         wait_owners(&client, 1 + number / NAMESPACES).await?;
         let owned = begin.elapsed();
@@ -73,7 +73,7 @@ impl Confpin {
     }
 
     /// Starts the program that was built beside this one, and waits until it is ready.
-    async fn start(&self) -> Result<Child> {
+    async fn start(&self, cluster: &Cluster) -> Result<Child> {
         let own = std::env::current_exe()?;
         let folder = own.parent().and_then(Path::parent).context("an example lies below the programs")?;
         let child = Command::new(folder.join("confpin"))
@@ -88,11 +88,7 @@ impl Confpin {
             .spawn()
             .context("failed to start confpin; run cargo build --release first")?;
         wait_for("confpin to be ready", LONG, async || {
-            let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.admin)).await?;
-            tokio::io::AsyncWriteExt::write_all(&mut stream, b"GET /readyz HTTP/1.0\r\n\r\n").await?;
-            let mut answer = String::new();
-            tokio::io::AsyncReadExt::read_to_string(&mut stream, &mut answer).await?;
-            Ok(answer.starts_with("HTTP/1.0 200").then_some(()))
+            cluster.probe(&format!("http://127.0.0.1:{}", self.admin), "/readyz").await.map(Some)
         })
         .await?;
         Ok(child)

@@ -9,8 +9,6 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use kube::api::PostParams;
 use testcluster::{Cluster, free_port, wait_for};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use crate::objects;
@@ -37,11 +35,7 @@ pub async fn start(cluster: &Cluster) -> Result<Child> {
     wait_for("confpin to be ready", SOON, async || {
         let ended = child.try_wait()?;
         ensure!(ended.is_none(), "it ended with {ended:?}");
-        let mut stream = TcpStream::connect(("127.0.0.1", admin)).await?;
-        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer.starts_with("HTTP/1.0 200").then_some(()))
+        cluster.probe(&format!("http://127.0.0.1:{admin}"), "/readyz").await.map(Some)
     })
     .await?;
     wait_until_asked(cluster).await?;

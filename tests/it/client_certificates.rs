@@ -95,7 +95,7 @@ async fn only_a_caller_with_a_certificate_of_the_ca_is_answered() -> Result<()> 
 /// Posts a review of a new Deployment as the API server would, with a certificate or without.
 async fn post_review(shop: &Shop<'_>, port: u16, shown: Option<&Caller>) -> Result<String> {
     let registrations: Api<MutatingWebhookConfiguration> = Api::all(shop.world.client.clone());
-    let registration = registrations.get("confpin").await?;
+    let registration = registrations.get(confpin::pin::webhook_configuration::NAME).await?;
     let bundle = registration.webhooks.into_iter().flatten().find_map(|webhook| webhook.client_config.ca_bundle);
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&bundle.context("the webhook has a CA bundle")?.0) {

@@ -46,7 +46,17 @@ async fn run_any(program: Program, arguments: &[&str]) -> Result<Output> {
 }
 
 async fn run(program: Program, arguments: &[&str]) -> Result<String> {
-    let output = run_any(program, arguments).await?;
+    printed(run_any(program, arguments).await?, arguments)
+}
+
+/// Runs Helm against a cluster.
+async fn run_helm(cluster: &Cluster, helm: Program, arguments: &[&str]) -> Result<String> {
+    let output = cluster.command(helm).await?.args(arguments).kill_on_drop(true).output().await?;
+    printed(output, arguments)
+}
+
+/// What a program printed that must have succeeded.
+fn printed(output: Output, arguments: &[&str]) -> Result<String> {
     ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -139,9 +149,7 @@ async fn the_chart_brings_argo_cds_settings() -> Result<()> {
         let chart = chart();
         let install =
             ["install", "pins", &chart, "--namespace", NAMESPACE, "--create-namespace", "--set=argoCd.patch=true"];
-        let output = cluster.command(helm).await?.args(install).kill_on_drop(true).output().await?;
-        let notes = String::from_utf8_lossy(&output.stdout);
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let notes = run_helm(&cluster, helm, &install).await?;
 
         // The two commands, the first of which writes the file that the second reads.
         let told: Vec<_> = notes.lines().filter_map(|line| line.strip_prefix("  kubectl ")).collect();
@@ -165,9 +173,7 @@ async fn the_chart_brings_argo_cds_settings() -> Result<()> {
         }
         assert_eq!(found["data"]["url"], "https://argocd.shop");
 
-        let output =
-            cluster.command(helm).await?.args(["uninstall", "pins", "--namespace", NAMESPACE]).output().await?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        run_helm(&cluster, helm, &["uninstall", "pins", "--namespace", NAMESPACE]).await?;
         kubectl(&["delete", "configmap", "argocd-cm", "--namespace=argocd"]).await?;
     }
     Ok(())
@@ -194,11 +200,7 @@ async fn each_way_to_install_is_accepted_and_leaves_nothing_behind() -> Result<(
     nothing_is_left(&cluster).await?;
 
     for helm in HELMS {
-        let helm = async |arguments: &[&str]| {
-            let output = cluster.command(helm).await?.args(arguments).kill_on_drop(true).output().await?;
-            ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-            Ok(())
-        };
+        let helm = async |arguments: &[&str]| run_helm(&cluster, helm, arguments).await;
         helm(&["install", "pins", &chart(), "--namespace", NAMESPACE, "--create-namespace"]).await?;
         wait_for_pods(&cluster).await?;
         helm(&["upgrade", "pins", &chart(), "--namespace", NAMESPACE, "--set=replicas=3"]).await?;

@@ -68,8 +68,11 @@ impl Cluster {
         }
     }
 
-    /// Asks a component for its health.
-    pub(crate) async fn probe(&self, server: &str, path: &str) -> Result<()> {
+    /// Asks a component of the cluster, or another program on this machine, for its health: `server` is its URL.
+    ///
+    /// # Errors
+    /// If it does not answer, or with another status than success.
+    pub async fn probe(&self, server: &str, path: &str) -> Result<()> {
         let mut config = self.config.clone();
         config.cluster_url = server.parse()?;
         config.default_retry = false;

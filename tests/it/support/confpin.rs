@@ -38,16 +38,16 @@ pub struct Confpin {
 impl Confpin {
     /// One that does not run yet. `arguments` are added to its command line.
     pub fn new(cluster: &Cluster, arguments: &[&str]) -> Result<Self> {
-        let port = free_port()?;
-        Ok(Self {
+        let confpin = Self {
             kubeconfig: cluster.kubeconfig().to_owned(),
             log: cluster.folder().join("confpin.log"),
-            port,
-            certificate: vec![format!("--webhook-url=https://127.0.0.1:{port}")],
+            port: 0,
+            certificate: Vec::new(),
             admin_port: free_port()?,
             arguments: arguments.iter().map(ToString::to_string).collect(),
             child: Mutex::default(),
-        })
+        };
+        Ok(confpin.at(free_port()?))
     }
 
     /// The same, with the rights of another user.

@@ -87,7 +87,7 @@ impl History {
         Ok(Self { changes, watches })
     }
 
-    /// Fails if at any time a snapshot was missing that a Deployment or a ReplicaSet named.
+    /// Fails if at any time a snapshot was missing that a workload or a ReplicaSet named.
     pub async fn check(self) -> Result<()> {
         self.wait_complete().await?;
         let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +172,7 @@ async fn follow(
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
                 WatchEvent::Deleted(object) => (object, true),
                 WatchEvent::Bookmark(bookmark) => {
-                    from = bookmark.metadata.resource_version.parse().context("a version of etcd is a number")?;
+                    from = number(Some(&bookmark.metadata.resource_version))?;
                     continue;
                 }
                 WatchEvent::Error(error) if error.code == 410 => {
@@ -220,10 +220,13 @@ fn named(object: &DynamicObject) -> BTreeSet<String> {
 }
 
 fn list_version(list: &ObjectList<DynamicObject>) -> Result<u64> {
-    let version = list.metadata.resource_version.as_deref().context("a list has a version")?;
-    version.parse().context("a version of etcd is a number")
+    number(list.metadata.resource_version.as_deref())
 }
 
 fn version(object: &DynamicObject) -> Result<u64> {
-    object.resource_version().context("an object has a version")?.parse().context("a version of etcd is a number")
+    number(object.metadata.resource_version.as_deref())
+}
+
+fn number(version: Option<&str>) -> Result<u64> {
+    version.context("all that is read has a version")?.parse().context("a version of etcd is a number")
 }
