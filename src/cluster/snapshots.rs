@@ -54,20 +54,31 @@ impl Cluster {
         uid: &str,
         claims: &[Claim],
     ) -> Result<Write, Error> {
-        self.patch_snapshot(namespace, name, &claim::merge_patch(claims, uid), "claim").await
+        let claimed = self.patch_snapshot(namespace, name, &claim::merge_patch(claims, uid), "claim").await?;
+        Ok(match claimed {
+            Write::Done(_) => Write::Done(()),
+            Write::Outdated => Write::Outdated,
+        })
     }
 
-    /// Merges `patch` into a snapshot. The patch carries the UID, or the resourceVersion, that it was made for.
+    /// Merges `patch` into a snapshot. The patch carries the UID, or the resourceVersion, that it was made for. Returns
+    /// the resourceVersion that the snapshot has now.
     ///
     /// # Errors
     /// When the API server refuses or cannot be asked.
-    pub async fn patch_snapshot(&self, namespace: &str, name: &str, patch: &Value, verb: &str) -> Result<Write, Error> {
+    pub async fn patch_snapshot(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+        verb: &str,
+    ) -> Result<Write<Option<String>>, Error> {
         let api = self.configmaps(namespace);
         let params = patching();
         let action = format!("{verb} snapshot {name}");
         let patch = Patch::Merge(patch);
         let patched = self.write(&action, || api.patch_metadata(name, &params, &patch)).await;
-        outdated(patched.map(|_| ()))
+        outdated(patched.map(|snapshot| snapshot.metadata.resource_version))
     }
 
     /// Deletes a snapshot if it is still this very object in this very state.

@@ -58,6 +58,7 @@ pub struct Index {
     rollouts_by_deployment: Many<Key, WorkloadKey>,
     snapshots_by_claimant: Many<WorkloadKey, Key>,
     claimants: HashMap<Key, Vec<WorkloadKey>>,
+    superseded: HashMap<Key, String>,
     namespaces: HashMap<String, NamespaceFacts>,
     unpinned: HashSet<WorkloadKey>,
     exemptions: Exemptions,
@@ -245,8 +246,23 @@ impl Index {
         named
     }
 
-    /// Takes in who has claims on a snapshot.
+    /// Notes that a write has made `after` of a snapshot's resourceVersion `before`.
+    pub fn written(&mut self, snapshot: &Key, before: Option<&str>, after: Option<&str>) {
+        // A patch that changes nothing is followed by no event.
+        if let Some(before) = before.filter(|_| before != after) {
+            self.superseded.insert(snapshot.clone(), before.to_owned());
+        }
+    }
+
+    /// Whether a snapshot is known to be past this resourceVersion, so that its watch is about to bring another.
+    #[must_use]
+    pub fn is_superseded(&self, snapshot: &Key, version: Option<&str>) -> bool {
+        version.is_some() && self.superseded.get(snapshot).map(String::as_str) == version
+    }
+
+    /// Takes in who has claims on a snapshot, as its watch shows it.
     pub fn put_claims<'a>(&mut self, snapshot: &Key, claims: impl IntoIterator<Item = &'a Claim>) {
+        self.superseded.remove(snapshot);
         for claimant in self.claimants.remove(snapshot).into_iter().flatten() {
             self.snapshots_by_claimant.remove(&claimant, snapshot);
         }
@@ -278,4 +294,29 @@ impl Index {
 fn recorded_sources(workload: &WorkloadState) -> impl Iterator<Item = String> + use<> {
     let record = workload.annotation(meta::RECORD).map(Record::parse).unwrap_or_default();
     record.0.into_keys()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_superseded_until_the_watch_shows_the_next() {
+        let (key, mut index) = (Key::new("shop", "app-config-0000000000"), Index::default());
+        assert!(!index.is_superseded(&key, Some("1")));
+        index.written(&key, Some("1"), Some("2"));
+        assert!(index.is_superseded(&key, Some("1")));
+        assert!(!index.is_superseded(&key, Some("2")));
+        assert!(!index.is_superseded(&Key::new("other", &key.name), Some("1")));
+        index.put_claims(&key, []);
+        assert!(!index.is_superseded(&key, Some("1")));
+    }
+
+    #[test]
+    fn a_write_that_changed_nothing_supersedes_nothing() {
+        let (key, mut index) = (Key::new("shop", "app-config-0000000000"), Index::default());
+        index.written(&key, Some("1"), Some("1"));
+        index.written(&key, None, Some("2"));
+        assert!(!index.is_superseded(&key, Some("1")) && !index.is_superseded(&key, None));
+    }
 }

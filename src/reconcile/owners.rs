@@ -35,6 +35,10 @@ pub async fn reconcile(snapshot: Arc<Snapshot>, reconciler: Arc<Reconciler>) -> 
         return Ok(Action::await_change());
     }
     let key = Key::new(&snapshot.namespace().unwrap_or_default(), &snapshot.name_any());
+    // Another object's event came before the snapshot's own: to work on it again would be in vain.
+    if reconciler.index().is_superseded(&key, metadata.resource_version.as_deref()) {
+        return Ok(Action::await_change());
+    }
     let now = Timestamp::now();
     let (mut judgement, mut holders) = reconciler.judge(&key, &snapshot);
     if let Judgement::Check(claims) = &judgement {
@@ -118,7 +122,8 @@ impl Reconciler {
         match self.cluster.patch_snapshot(&key.namespace, &key.name, &patch, "own").await? {
             // It has changed since it was read: the watch brings what it is now.
             Write::Outdated => {}
-            Write::Done(()) => {
+            Write::Done(version) => {
+                self.index().written(key, snapshot.metadata.resource_version.as_deref(), version.as_deref());
                 tracing::debug!(namespace = key.namespace, snapshot = key.name, "owned");
                 // Only a holder that came after the last claim was waited for.
                 let newest = holders.iter().filter_map(|holder| holder.created).max();

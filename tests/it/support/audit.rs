@@ -26,8 +26,8 @@ impl Shop<'_> {
 }
 
 impl Traffic {
-    /// Requests that changed something, or tried to: `patch configmaps/x by kubectl/v1.36.3`. Events of others than
-    /// confpin are left out: they tell only what was done before.
+    /// Requests that changed something, or tried to: `patch configmaps/x by kubectl/v1.36.3: 200`. Events of others
+    /// than confpin are left out: they tell only what was done before.
     pub fn writes(&self) -> Vec<String> {
         let writes = self.0.iter().filter(|event| !matches!(event.verb.as_str(), "get" | "list" | "watch"));
         let real = writes.filter(|event| !event.uri.contains("dryRun=All"));
@@ -35,7 +35,8 @@ impl Traffic {
             let object = event.object_ref.as_ref()?;
             let counts = object.resource != "events" || event.user_agent.starts_with("confpin/");
             counts.then_some(())?;
-            Some(format!("{} {}/{} by {}", event.verb, object.resource, object.name, event.user_agent))
+            let (agent, code) = (&event.user_agent, event.response_status.code);
+            Some(format!("{} {}/{} by {agent}: {code}", event.verb, object.resource, object.name))
         })
         .collect()
     }
