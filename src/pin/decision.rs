@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::pin::exempt::Exemptions;
 use crate::pin::meta;
 use crate::pin::record::Record;
-use crate::pin::references::{Reference, references};
+use crate::pin::references::{self, Reference, references};
 use crate::pin::request::Request;
 use crate::pin::snapshot::{self, Source};
 use crate::pin::warning::Warning;
@@ -78,6 +78,15 @@ impl Question<'_> {
     #[must_use]
     pub fn names(&self) -> BTreeSet<String> {
         self.references.iter().map(|reference| reference.name.clone()).collect()
+    }
+
+    /// Names of the stored template that may be snapshots of what the new one names. A manifest that is applied again
+    /// mostly ends with them, so to read them along with the names saves a round of reading.
+    #[must_use]
+    pub fn likely_snapshots(&self) -> BTreeSet<String> {
+        let stored = self.request.old_template().map(references::names).unwrap_or_default();
+        let is_likely = |name: &String| self.references.iter().any(|it| snapshot::may_be_of(name, &it.name));
+        stored.into_iter().filter(is_likely).collect()
     }
 
     /// The sources to read after the names: those of snapshots that the template names.
@@ -196,9 +205,9 @@ impl Question<'_> {
     /// The candidates that the stored or the new template names first: where a foreign object once forced a longer
     /// name, the workload stays with it.
     fn in_order_of_preference(&self, candidates: impl IntoIterator<Item = String>) -> Vec<String> {
-        let mut named = crate::pin::references::names(self.request.template());
+        let mut named = references::names(self.request.template());
         if let Some(old) = self.request.old_template() {
-            named.extend(crate::pin::references::names(old));
+            named.extend(references::names(old));
         }
         let (mut first, rest): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|name| named.contains(name));
         first.extend(rest);

@@ -75,16 +75,17 @@ impl Admission {
     /// When it cannot be pinned as a whole: then nothing of it is.
     pub async fn admit(&self, question: &mut Question, now: Timestamp) -> Result<Admitted, Refusal> {
         let namespace = question.namespace.clone();
-        let names = match assess(&question.request, &self.exemptions) {
+        let (names, likely) = match assess(&question.request, &self.exemptions) {
             Assessment::NoReferences => return Ok(Admitted::unchanged(Outcome::NoReferences)),
             Assessment::Unchanged { record } => {
                 let request = &question.request;
                 let patch = patch(request.kind, &request.new, &[], record.as_deref());
                 return Ok(Admitted { patch, ..Admitted::unchanged(Outcome::Unchanged) });
             }
-            Assessment::Ask(asked) => asked.names(),
+            Assessment::Ask(asked) => (asked.names(), asked.likely_snapshots()),
         };
         self.check_number(names.len())?;
+        let names = names.into_iter().chain(likely).collect();
         let (state, configmaps) = tokio::try_join!(self.cluster.namespace(&namespace), self.read(&namespace, names))?;
         if state.terminating {
             // Whatever would be created is refused, and a refused workload could hold up the deletion.

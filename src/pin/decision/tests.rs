@@ -54,7 +54,7 @@ impl Namespace {
                 assert!(facts.configmaps.insert(name, found).is_none(), "nothing is read twice");
             }
         };
-        read(question.names(), &mut facts);
+        read(question.names().into_iter().chain(question.likely_snapshots()).collect(), &mut facts);
         read(question.further_sources(&facts), &mut facts);
         assert!(question.further_sources(&facts).is_empty());
         let plan = question.plan(&facts);
@@ -323,6 +323,20 @@ fn only_a_changed_template_with_a_snapshots_name_may_be_a_rollback() {
     assert!(!may_be(None, &pinned), "it has no revisions");
     assert!(!may_be(Some(&pinned), &with_annotation(&pinned, meta::REFRESH, "app@7")), "a refresh");
     assert!(!may_be(Some(&pinned), &with_image(&live, "b")), "it names the source");
+}
+
+#[test]
+fn what_the_stored_template_names_is_likely_to_be_named_again() {
+    let likely = |stored: &[&str], applied: &[&str]| {
+        let (request, exemptions) =
+            (request(Some(&deployment("a", stored)), &deployment("a", applied)), Exemptions::default());
+        let Assessment::Ask(question) = assess(&request, &exemptions) else { panic!("it must be asked") };
+        question.likely_snapshots()
+    };
+    let (app, other) = ("app-0123456789", "other-0123456789");
+    assert_eq!(likely(&[app, other, "live"], &["app"]), BTreeSet::from([app.to_owned()]));
+    assert_eq!(likely(&[app, other], &["other", "app"]), BTreeSet::from([app.to_owned(), other.to_owned()]));
+    assert_eq!(likely(&["app"], &["app", "other"]), BTreeSet::new());
 }
 
 #[test]
