@@ -15,16 +15,58 @@ use crate::objects;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Starts `confpin serve` and waits until the API server asks it. It ends when it is dropped.
-pub async fn start(cluster: &Cluster) -> Result<Child> {
-    let (port, admin) = (free_port()?, free_port()?);
+/// A running `confpin serve`. It ends when it is dropped.
+pub struct Confpin<'a> {
+    cluster: &'a Cluster,
+    child: Child,
+    admin: String,
+}
+
+/// What its histogram of admissions has counted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Admissions {
+    seconds: f64,
+    count: f64,
+}
+
+impl Admissions {
+    /// The mean, in milliseconds, of those that came after `before`; `None` when there was none.
+    pub fn mean_since(self, before: Self) -> Option<f64> {
+        let count = self.count - before.count;
+        (count > 0.0).then(|| (self.seconds - before.seconds) / count * 1e3)
+    }
+}
+
+impl Confpin<'_> {
+    /// What it says about its admissions so far.
+    pub async fn admissions(&self) -> Result<Admissions> {
+        let metrics = self.cluster.read(&self.admin, "/metrics").await?;
+        let value = |part: &str| {
+            let name = format!("confpin_admission_duration_seconds_{part} ");
+            let text =
+                metrics.lines().find_map(|line| line.strip_prefix(&name)).context("no histogram of admissions")?;
+            Ok::<f64, anyhow::Error>(text.parse()?)
+        };
+        Ok(Admissions { seconds: value("sum")?, count: value("count")? })
+    }
+
+    /// Ends it.
+    pub async fn end(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+}
+
+/// Starts it and waits until the API server asks it.
+pub async fn start(cluster: &Cluster) -> Result<Confpin<'_>> {
+    let (port, admin_port) = (free_port()?, free_port()?);
+    let admin = format!("http://127.0.0.1:{admin_port}");
     let mut child = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_confpin"), "serve", "--drain=0"])
         // The sources are edited right after a decision, which must not roll the workload before it is measured.
         .arg("--settle=0s")
         .arg(format!("--webhook-url=https://127.0.0.1:{port}"))
         .arg(format!("--listen=127.0.0.1:{port}"))
-        .arg(format!("--admin-listen=127.0.0.1:{admin}"))
+        .arg(format!("--admin-listen=127.0.0.1:{admin_port}"))
         .arg(format!("--kubeconfig={}", cluster.kubeconfig().display()))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -35,11 +77,11 @@ pub async fn start(cluster: &Cluster) -> Result<Child> {
     wait_for("confpin to be ready", SOON, async || {
         let ended = child.try_wait()?;
         ensure!(ended.is_none(), "it ended with {ended:?}");
-        cluster.probe(&format!("http://127.0.0.1:{admin}"), "/readyz").await.map(Some)
+        cluster.probe(&admin, "/readyz").await.map(Some)
     })
     .await?;
     wait_until_asked(cluster).await?;
-    Ok(child)
+    Ok(Confpin { cluster, child, admin })
 }
 
 /// The API server takes a moment to see a new registration.

@@ -11,14 +11,16 @@ use serde_json::json;
 
 use crate::objects::{configmap, source_name};
 
-/// What is done with each snapshot after it was looked for.
+/// What is done with each snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// It is not there, and is created.
+    /// A new workload's: it is looked for and created.
     Create,
-    /// It is there, and is claimed.
+    /// One that takes the place of another, which is read along with the sources.
+    Replace,
+    /// The workload's own: it is read along with the sources, and claimed.
     Claim,
-    /// It is there, and nothing changes.
+    /// The workload's own: it is read along with the sources, and nothing changes.
     Look,
 }
 
@@ -29,46 +31,55 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Makes the snapshots that [`Use::Claim`] and [`Use::Look`] find.
+    /// Makes the snapshots that a workload already names.
     pub async fn prepare(&self, sources: usize, bytes: usize) -> Result<()> {
         for index in 0..sources {
-            let snapshot = configmap(&snapshot_name(index, 0), bytes, 0)?;
+            let snapshot = configmap(&snapshot_name(index, STORED), bytes, STORED)?;
             crate::objects::put(&self.client, &self.namespace, &snapshot).await?;
         }
         Ok(())
     }
 
-    /// How long the requests take: the namespace and the sources first, then each snapshot. `version` (from 1 on) is
-    /// new each time.
+    /// How long the requests take: the namespace, the sources and the stored workload's snapshots first, then what is
+    /// done with each snapshot. `version` (from 1 on) is new each time.
     pub async fn time(&self, sources: usize, bytes: usize, version: usize, made: Use) -> Result<Duration> {
         let configmaps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let named = if made == Use::Create { version } else { 0 };
-        let snapshots: Vec<_> =
-            (0..sources).map(|index| configmap(&snapshot_name(index, named), bytes, version)).collect::<Result<_>>()?;
+        let stored = (0..sources).filter(|_| made != Use::Create).map(|index| snapshot_name(index, STORED));
+        let first: Vec<_> = (0..sources).map(source_name).chain(stored).collect();
+        let new: Vec<_> = (0..sources)
+            .map(|index| configmap(&snapshot_name(index, version), bytes, version))
+            .collect::<Result<_>>()?;
         let claim = json!({"metadata": {"ownerReferences": null, "annotations": {
             format!("claims.example/{}", version % 8): format!("a text as long as that of a claim, which is made anew: {version}"),
         }}});
 
         let begin = Instant::now();
-        let read = try_join_all((0..sources).map(async |index| configmaps.get(&source_name(index)).await));
+        let read = try_join_all(first.iter().map(async |name| configmaps.get(name).await));
         tokio::try_join!(namespaces.get_metadata(&self.namespace), read)?;
-        try_join_all(snapshots.iter().map(async |snapshot| {
-            let name = snapshot.metadata.name.as_deref().unwrap_or_default();
-            configmaps.get_opt(name).await?;
-            match made {
-                Use::Create => drop(configmaps.create(&PostParams::default(), snapshot).await?),
-                Use::Claim => {
-                    drop(configmaps.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&claim)).await?);
-                }
-                Use::Look => {}
+        match made {
+            Use::Create | Use::Replace => {
+                try_join_all(new.iter().map(async |snapshot| {
+                    configmaps.get_opt(snapshot.metadata.name.as_deref().unwrap_or_default()).await?;
+                    configmaps.create(&PostParams::default(), snapshot).await
+                }))
+                .await?;
             }
-            Ok::<_, kube::Error>(())
-        }))
-        .await?;
+            Use::Claim => {
+                let (params, patch) = (PatchParams::default(), Patch::Merge(&claim));
+                try_join_all((0..sources).map(async |index| {
+                    configmaps.patch_metadata(&snapshot_name(index, STORED), &params, &patch).await
+                }))
+                .await?;
+            }
+            Use::Look => {}
+        }
         Ok(begin.elapsed())
     }
 }
+
+/// The version of the snapshots that the workload names.
+const STORED: usize = 0;
 
 fn snapshot_name(index: usize, version: usize) -> String {
     format!("{}-{version}", source_name(index))

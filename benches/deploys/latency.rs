@@ -10,6 +10,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use testcluster::{Cluster, wait_for};
 
+use crate::confpin::Confpin;
 use crate::figures::Sample;
 use crate::floor::{Floor, Use};
 use crate::objects::{configmap, deployment, names, put, source_name};
@@ -44,11 +45,30 @@ pub struct Case {
 }
 
 impl Case {
+    /// Whether a few repetitions of it take little time.
+    pub fn is_small(self) -> bool {
+        self.bytes < 10_000 && self.sources <= 3
+    }
+
+    /// Whether the medians are within some times the aims: what is asked of a program that is not optimised, on a
+    /// machine that has much else to do.
+    pub fn is_near(self, times: &Times) -> bool {
+        const CALL: f64 = 30.0;
+        let most = match self.floor() {
+            Some(_) => 4.0 * times.floor.median() + CALL,
+            None if self.act == Act::Exempt => CALL,
+            // It does not reach confpin.
+            None => 0.5 * times.without.median() + 5.0,
+        };
+        times.added(0.5) <= most && times.inside.is_some() == (self.floor().is_some() || self.act == Act::Exempt)
+    }
+
     /// What confpin has to do with the snapshots; `None` where the API server does not ask it.
     fn floor(self) -> Option<Use> {
         match self.act {
             _ if self.sources == 0 => None,
-            Act::Create | Act::Update => Some(Use::Create),
+            Act::Create => Some(Use::Create),
+            Act::Update => Some(Use::Replace),
             Act::Image => Some(Use::Claim),
             Act::Again => Some(Use::Look),
             Act::Scale | Act::Exempt => None,
@@ -62,10 +82,25 @@ pub struct Times {
     pub with: Sample,
     pub without: Sample,
     pub floor: Sample,
+    /// The mean time, in milliseconds, that confpin itself took for an answer; `None` where it was not asked.
+    pub inside: Option<f64>,
+}
+
+impl Times {
+    /// By how much the requests that the quantiles tell of are longer with confpin, in milliseconds.
+    pub fn added(&self, quantile: f64) -> f64 {
+        self.with.quantile(quantile) - self.without.quantile(quantile)
+    }
+
+    /// How often the floor's time is added; `None` without a floor.
+    pub fn ratio(&self, quantile: f64) -> Option<f64> {
+        let floor = self.floor.quantile(quantile);
+        (floor > 0.0).then(|| self.added(quantile) / floor)
+    }
 }
 
 /// Measures one case: each repetition with confpin, without, and the floor, in turns.
-pub async fn measure(cluster: &Cluster, case: Case) -> Result<Times> {
+pub async fn measure(cluster: &Cluster, confpin: &Confpin<'_>, case: Case) -> Result<Times> {
     let namespace = async |enabled: &str| {
         Ok::<_, anyhow::Error>(
             cluster.namespace("deploys").label("confpin.dev/pin", enabled).create().await?.name().to_owned(),
@@ -78,6 +113,7 @@ pub async fn measure(cluster: &Cluster, case: Case) -> Result<Times> {
     put_sources(&floor.client, &floor.namespace, case, 0).await?;
 
     let mut times = Times::default();
+    let before = confpin.admissions().await?;
     // The first one opens connections and is not counted.
     for round in 0..=case.repetitions {
         let version = round + 1;
@@ -100,6 +136,7 @@ pub async fn measure(cluster: &Cluster, case: Case) -> Result<Times> {
             times.floor.push(took[2]);
         }
     }
+    times.inside = confpin.admissions().await?.mean_since(before);
     let last = case.repetitions + 1;
     ensure!(
         with.is_pinned(last).await? == (case.act != Act::Exempt && case.sources > 0),

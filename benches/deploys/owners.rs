@@ -1,6 +1,7 @@
-//! How soon a ReplicaSet owns its snapshot when many workloads are rolled at once.
+//! How soon a ReplicaSet owns its snapshot when many workloads are rolled, at once or one after the other.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use testcluster::{Cluster, wait_for};
 use tokio::task::JoinHandle;
+use tokio::time::interval;
 
 use crate::figures::Sample;
 use crate::objects::{configmap, deployment, put};
@@ -21,8 +23,36 @@ use crate::objects::{configmap, deployment, put};
 const PARALLEL: usize = 32;
 const LONG: Duration = Duration::from_secs(300);
 
-/// What a burst of rollouts came to.
-pub struct Burst {
+/// How many workloads are rolled, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    workloads: usize,
+    /// So many a second; all at once without.
+    rate: Option<u32>,
+}
+
+impl Pace {
+    /// What a measurement takes.
+    pub const LONG: &[Self] = &[
+        Self { workloads: 100, rate: Some(5) },
+        Self { workloads: 200, rate: Some(20) },
+        Self { workloads: 300, rate: None },
+    ];
+    /// Enough to see that it works.
+    pub const SHORT: &[Self] = &[Self { workloads: 10, rate: Some(5) }, Self { workloads: 20, rate: None }];
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rate {
+            Some(rate) => write!(formatter, "{} at {rate} a second", self.workloads),
+            None => write!(formatter, "{} at once", self.workloads),
+        }
+    }
+}
+
+/// What the rollouts came to.
+pub struct Rolled {
     /// From the event of a ReplicaSet's creation to the event of its owner reference.
     pub delays: Sample,
     /// From the first request to the last reference.
@@ -31,8 +61,9 @@ pub struct Burst {
     pub writes: usize,
 }
 
-/// Rolls so many Deployments at once, each with a source of its own whose content is new.
-pub async fn measure(cluster: &Cluster, workloads: usize) -> Result<Burst> {
+/// Rolls so many Deployments, each with a source of its own whose content is new.
+pub async fn measure(cluster: &Cluster, pace: Pace) -> Result<Rolled> {
+    let workloads = pace.workloads;
     let namespace = cluster.namespace("owners").label("confpin.dev/pin", "enabled").create().await?;
     let site = Site { client: cluster.client(), namespace: namespace.name().to_owned(), workloads };
     let (sets, owners) = (Moments::default(), Moments::default());
@@ -53,7 +84,7 @@ pub async fn measure(cluster: &Cluster, workloads: usize) -> Result<Burst> {
     site.edit(1).await?;
     let mark = cluster.audit().mark().await?;
     let begin = Instant::now();
-    site.deploy(1).await?;
+    site.deploy(1, pace.rate).await?;
     wait_owned(&sets, &owners, 2 * workloads).await?;
     watching.iter().for_each(JoinHandle::abort);
     let (sets, owners) = (sets.all(), owners.all());
@@ -69,7 +100,7 @@ pub async fn measure(cluster: &Cluster, workloads: usize) -> Result<Burst> {
     let events = cluster.audit().since(&mark).await?;
     let own = events.iter().filter(|event| event.user_agent.starts_with("confpin/"));
     let writes = own.filter(|event| event.is("create", "configmaps") || event.is("patch", "configmaps")).count();
-    Ok(Burst { delays, took, writes })
+    Ok(Rolled { delays, took, writes })
 }
 
 struct Site {
@@ -88,16 +119,17 @@ impl Site {
 
     async fn roll(&self, version: usize) -> Result<()> {
         self.edit(version).await?;
-        self.deploy(version).await
+        self.deploy(version, None).await
     }
 
     async fn edit(&self, version: usize) -> Result<()> {
-        self.each(async |name| put(&self.client, &self.namespace, &configmap(&name, 2_000, version)?).await).await
+        let edit = async |name: String| put(&self.client, &self.namespace, &configmap(&name, 2_000, version)?).await;
+        self.each(None, edit).await
     }
 
-    async fn deploy(&self, version: usize) -> Result<()> {
+    async fn deploy(&self, version: usize, rate: Option<u32>) -> Result<()> {
         let api = self.api::<Deployment>();
-        self.each(async |name| {
+        self.each(rate, async |name| {
             let manifest = deployment(&name, std::slice::from_ref(&name), version)?;
             api.patch(&name, &PatchParams::apply("deploys").force(), &Patch::Apply(&manifest)).await?;
             Ok(())
@@ -105,9 +137,17 @@ impl Site {
         .await
     }
 
-    async fn each(&self, act: impl AsyncFn(String) -> Result<()>) -> Result<()> {
-        let all = stream::iter((0..self.workloads).map(|index| anyhow::Ok(format!("web-{index}"))));
-        all.try_for_each_concurrent(PARALLEL, async |name| act(name).await).await
+    /// Does something with each name, by so many clients, or begins with so many a second.
+    async fn each(&self, rate: Option<u32>, act: impl AsyncFn(String) -> Result<()>) -> Result<()> {
+        let ticks = rate.map(|rate| interval(Duration::from_secs(1) / rate));
+        let names = stream::iter((0..self.workloads).map(|index| format!("web-{index}")));
+        let paced = stream::unfold((names, ticks), async |(mut names, mut ticks)| {
+            if let Some(ticks) = &mut ticks {
+                ticks.tick().await;
+            }
+            Some((anyhow::Ok(names.next().await?), (names, ticks)))
+        });
+        paced.try_for_each_concurrent(PARALLEL, async |name| act(name).await).await
     }
 }
 

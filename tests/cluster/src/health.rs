@@ -73,13 +73,20 @@ impl Cluster {
     /// # Errors
     /// If it does not answer, or with another status than success.
     pub async fn probe(&self, server: &str, path: &str) -> Result<()> {
+        self.read(server, path).await.map(drop)
+    }
+
+    /// What such a program answers, for example with its metrics.
+    ///
+    /// # Errors
+    /// If it does not answer, or with another status than success.
+    pub async fn read(&self, server: &str, path: &str) -> Result<String> {
         let mut config = self.config.clone();
         config.cluster_url = server.parse()?;
         config.default_retry = false;
         config.read_timeout = Some(ANSWER);
         let client = Client::try_from(config)?;
-        client.request_text(Request::get(path).body(Vec::new())?).await?;
-        Ok(())
+        Ok(client.request_text(Request::get(path).body(Vec::new())?).await?)
     }
 
     /// Waits until pods can be made in the namespace.
