@@ -1,63 +1,86 @@
-//! Measures how confpin bears numbers: `cargo run --release --example scale -- 1000 10000 50000`.
+//! Measures how confpin bears numbers: `cargo run --release --example scale -- 200 2000 10000`.
 //!
-//! For each number: that many ReplicaSets in a hundred namespaces, each of which names its namespace's snapshot, made
-//! while confpin is down. Then confpin starts: how long until it is ready and until every snapshot has all its owners,
-//! how much memory it takes, how soon one more ReplicaSet owns its snapshot and how many requests that costs. The
-//! table goes to `docs/scale.md`.
+//! For each number: that many Deployments in a hundred namespaces, each with five ReplicaSets and two snapshots of
+//! 4 KB, made while confpin is down. Then confpin starts: how long until it is ready and until every snapshot has all
+//! its owners, how much memory it takes, what it does when nothing happens, how soon one more ReplicaSet owns its
+//! snapshot and how many requests that costs. The table goes to `docs/scale.md`.
 
+use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use confpin::pin::meta;
+use confpin::pin::record::Record;
+use confpin::pin::snapshot::{Source, names};
+use confpin::pin::webhook_configuration;
 use futures::stream::{self, TryStreamExt};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use testcluster::{Cluster, free_port, wait_for};
 use tokio::process::{Child, Command};
 
 const NAMESPACES: usize = 100;
+/// How many ReplicaSets a workload has, and how many snapshots these name.
+const REVISIONS: usize = 5;
+const CONTENTS: usize = 2;
+const BYTES: usize = 4_096;
 const PARALLEL: usize = 32;
-const LONG: Duration = Duration::from_secs(600);
+const LONG: Duration = Duration::from_secs(900);
+const REST: Duration = Duration::from_secs(20);
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut numbers: Vec<usize> = std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
     if numbers.is_empty() {
-        numbers = vec![1_000, 10_000, 50_000];
+        numbers = vec![200, 2_000, 10_000];
     }
-    // Without the ReplicaSet controller: the sets stay as they are, and the machine's time is confpin's.
-    let flags = ["--controllers=deployment-controller,namespace-controller,serviceaccount-controller"];
+    // Without the workloads' controllers: all stays as it is made, and the machine's time is confpin's.
+    let flags = ["--controllers=namespace-controller,serviceaccount-controller"];
     let cluster = Cluster::builder().controller_manager_flags(flags).start().await?;
     let client = cluster.client();
-    let confpin = Confpin::new(&cluster)?;
-    let mut running = confpin.start(&cluster).await?;
     for index in 0..NAMESPACES {
-        make_namespace(&client, index).await?;
+        let labels = json!({"confpin.dev/pin": "enabled"});
+        let object = json!({"metadata": {"name": namespace(index), "labels": labels}});
+        let object: Namespace = serde_json::from_value(object)?;
+        Api::all(client.clone()).create(&PostParams::default(), &object).await?;
     }
-    wait_owners(&client, 1).await?;
-    println!("| ReplicaSets | ready after | all owned after | memory | one more owned after | its requests |");
-    println!("|---|---|---|---|---|---|");
+    let confpin = Confpin::new(&cluster)?;
+    println!(
+        "| workloads | ReplicaSets | snapshots | ready after | all owned after | memory | at most | CPU at rest | one more \
+         owned after | its requests |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     let mut there = 0;
     for number in numbers {
-        running.kill().await?;
-        make_sets(&client, there..number).await?;
+        let made = stream::iter((there..number).map(anyhow::Ok));
+        made.try_for_each_concurrent(PARALLEL, async |index| make_workload(&client, index).await).await?;
         there = number;
         let begin = Instant::now();
-        running = confpin.start(&cluster).await?;
+        let mut running = confpin.start(&cluster).await?;
         let ready = begin.elapsed();
-        wait_owners(&client, 1 + number / NAMESPACES).await?;
+        wait_owned(&client, number).await?;
         let owned = begin.elapsed();
-        let memory = resident_mib(&running)?;
+        let at_rest = processor_time_at_rest(&running).await?;
+        let (memory, peak) = (memory_mib(&running, "VmRSS:")?, memory_mib(&running, "VmHWM:")?);
         let (delay, requests) = one_more(&cluster, &client, number).await?;
-        there += 1;
-        println!("| {number} | {ready:.1?} | {owned:.1?} | {memory} MiB | {delay:.0?} | {requests} |");
+        running.kill().await?;
+        // Else nobody could make the next Deployments.
+        let registered: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+        registered.delete(webhook_configuration::NAME, &DeleteParams::default()).await?;
+        println!(
+            "| {number} | {} | {} | {ready:.1?} | {owned:.1?} | {memory} MiB | {peak} MiB | {at_rest:.1} % | {delay:.0?} | \
+             {requests} |",
+            REVISIONS * number,
+            CONTENTS * number,
+        );
     }
-    running.kill().await?;
     Ok(())
 }
 
@@ -96,95 +119,117 @@ impl Confpin {
 }
 
 fn namespace(index: usize) -> String {
-    format!("scale-{index}")
+    format!("scale-{}", index % NAMESPACES)
 }
 
-/// A namespace with a ConfigMap and a Deployment, whose snapshot the sets will name.
-async fn make_namespace(client: &Client, index: usize) -> Result<()> {
-    let name = namespace(index);
-    let labels = json!({"confpin.dev/pin": "enabled"});
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
-    Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    create::<ConfigMap>(client, &name, json!({"metadata": {"name": "app"}, "data": {"value": name}})).await?;
-    create::<Deployment>(client, &name, json!({"metadata": {"name": "web"}, "spec": set_spec("app")})).await
+/// A Deployment with its ReplicaSets and snapshots.
+async fn make_workload(client: &Client, index: usize) -> Result<()> {
+    let (space, name) = (namespace(index), format!("web-{index}"));
+    let (mut snapshots, mut record) = (Vec::new(), Record::default());
+    for content in 0..CONTENTS {
+        let text: String = format!("setting = {content}\n").chars().cycle().take(BYTES).collect();
+        let source: ConfigMap = serde_json::from_value(json!({"data": {"application.properties": text}}))?;
+        let source = Source::new(&name, &source);
+        let snapshot = source.snapshot(&names(&name, &source.hash)[0], None);
+        create(client, &space, &snapshot).await?;
+        record.0.insert(name.clone(), Some(source.hash));
+        snapshots.push(snapshot.name_any());
+    }
+    let mut spec = workload_spec(&name, &snapshots[0], 0);
+    spec["replicas"] = 0.into();
+    let record = json!({meta::RECORD: record.text()});
+    let deployment: Deployment =
+        serde_json::from_value(json!({"metadata": {"name": name, "annotations": record}, "spec": spec}))?;
+    let deployment = create(client, &space, &deployment).await?;
+    for revision in 0..REVISIONS {
+        make_set(client, &deployment, &snapshots[revision % CONTENTS], revision).await?;
+    }
+    // As its controller tells when it has made them all.
+    let status = json!({"status": {"observedGeneration": 1}});
+    let api: Api<Deployment> = Api::namespaced(client.clone(), &space);
+    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+    Ok(())
 }
 
-fn set_spec(configmap: &str) -> Value {
-    json!({"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": {
-        "metadata": {"labels": {"app": "web"}},
-        "spec": {"containers": [{"name": "web", "image": "example.invalid/web:1"}],
+async fn make_set(client: &Client, workload: &Deployment, snapshot: &str, revision: usize) -> Result<()> {
+    let name = workload.name_any();
+    let set: ReplicaSet = serde_json::from_value(json!({
+        "metadata": {"name": format!("{name}-{revision}"), "labels": {"app": name},
+                     "ownerReferences": [workload.controller_owner_ref(&())]},
+        "spec": workload_spec(&name, snapshot, revision)}))?;
+    create(client, &workload.namespace().unwrap_or_default(), &set).await?;
+    Ok(())
+}
+
+fn workload_spec(name: &str, configmap: &str, revision: usize) -> Value {
+    let labels = json!({"app": name});
+    json!({"selector": {"matchLabels": labels}, "template": {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "web", "image": format!("example.invalid/web:{revision}")}],
                  "volumes": [{"name": "app", "configMap": {"name": configmap}}]}}})
 }
 
-async fn create<K>(client: &Client, namespace: &str, object: Value) -> Result<()>
+async fn create<K>(client: &Client, namespace: &str, object: &K) -> Result<K>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + serde::de::DeserializeOwned,
     K: serde::Serialize + Clone + std::fmt::Debug,
 {
-    let object: K = serde_json::from_value(object)?;
-    Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &object).await?;
-    Ok(())
+    Ok(Api::namespaced(client.clone(), namespace).create(&PostParams::default(), object).await?)
 }
 
-async fn snapshot_of(client: &Client, namespace: &str) -> Result<ConfigMap> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let list = api.list(&ListParams::default().labels("confpin.dev/snapshot=true")).await?;
-    list.items.into_iter().next().context("the namespace has a snapshot")
-}
-
-async fn make_sets(client: &Client, range: std::ops::Range<usize>) -> Result<()> {
-    let mut names = Vec::new();
-    for index in 0..NAMESPACES {
-        names.push(snapshot_of(client, &namespace(index)).await?.metadata.name.unwrap_or_default());
-    }
-    let names = &names;
-    stream::iter(range.map(anyhow::Ok))
-        .try_for_each_concurrent(PARALLEL, async |index| make_set(client, index, &names[index % NAMESPACES]).await)
-        .await
-}
-
-async fn make_set(client: &Client, index: usize, snapshot: &str) -> Result<()> {
-    let object = json!({"metadata": {"name": format!("set-{index}")}, "spec": set_spec(snapshot)});
-    create::<ReplicaSet>(client, &namespace(index % NAMESPACES), object).await
-}
-
-/// Waits until every snapshot has at least so many owners.
-async fn wait_owners(client: &Client, count: usize) -> Result<()> {
+/// Waits until every ReplicaSet of so many workloads owns its snapshot.
+async fn wait_owned(client: &Client, workloads: usize) -> Result<()> {
     let api: Api<ConfigMap> = Api::all(client.clone());
     let list = ListParams::default().labels("confpin.dev/snapshot=true");
     wait_for("all owners", LONG, async || {
         let snapshots = api.list_metadata(&list).await?.items;
-        ensure!(snapshots.len() == NAMESPACES, "{} snapshots", snapshots.len());
-        let least = snapshots.iter().map(|it| it.metadata.owner_references.as_ref().map_or(0, Vec::len)).min();
-        ensure!(least >= Some(count), "the least has {least:?} owners of {count}");
+        let owners: usize = snapshots.iter().map(|it| it.owner_references().len()).sum();
+        ensure!(owners >= REVISIONS * workloads, "{owners} owners of {} snapshots", snapshots.len());
         Ok(Some(()))
     })
     .await
 }
 
 /// How soon one more set owns its snapshot, and how many requests of confpin it takes.
-async fn one_more(cluster: &Cluster, client: &Client, index: usize) -> Result<(Duration, usize)> {
-    let space = namespace(index % NAMESPACES);
-    let before = snapshot_of(client, &space).await?;
-    let name = before.metadata.name.unwrap_or_default();
-    let owners = before.metadata.owner_references.map_or(0, |owners| owners.len());
+async fn one_more(cluster: &Cluster, client: &Client, workloads: usize) -> Result<(Duration, usize)> {
+    let (space, name) = (namespace(workloads - 1), format!("web-{}", workloads - 1));
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &space);
+    let configmaps: Api<ConfigMap> = Api::namespaced(client.clone(), &space);
+    let deployment = deployments.get(&name).await?;
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let volume = pod.and_then(|pod| pod.volumes.as_ref()?.first()?.config_map.as_ref());
+    let snapshot = volume.context("it names a snapshot")?.name.clone();
+    let owners = async || Ok::<_, anyhow::Error>(configmaps.get_metadata(&snapshot).await?.owner_references().len());
+    let before = owners().await?;
     let mark = cluster.audit().mark().await?;
-    make_set(client, index, &name).await?;
+    make_set(client, &deployment, &snapshot, REVISIONS + 1).await?;
     let begin = Instant::now();
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &space);
-    wait_for("the new owner", LONG, async || {
-        let now = api.get_metadata(&name).await?.metadata.owner_references.map_or(0, |owners| owners.len());
-        Ok((now > owners).then_some(()))
-    })
-    .await?;
+    wait_for("the new owner", LONG, async || Ok((owners().await? > before).then_some(()))).await?;
     let delay = begin.elapsed();
     let events = cluster.audit().since(&mark).await?;
     Ok((delay, events.iter().filter(|event| event.user_agent.starts_with("confpin/")).count()))
 }
 
-fn resident_mib(child: &Child) -> Result<u64> {
-    let id = child.id().context("confpin runs")?;
-    let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("a process has a size")?;
+/// The part of one core's time, in percent, that it takes when nothing happens.
+async fn processor_time_at_rest(child: &Child) -> Result<f64> {
+    let ticks = || -> Result<u64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", id(child)?))?;
+        // utime and stime, see proc_pid_stat(5); the fields before them end with the name in parentheses.
+        let fields = stat.rsplit_once(')').context("a name in parentheses")?.1.split_whitespace().skip(11);
+        fields.take(2).map(|field| Ok(field.parse::<u64>()?)).sum()
+    };
+    let before = ticks()?;
+    tokio::time::sleep(REST).await;
+    let seconds = (ticks()? - before) as f64 / rustix::param::clock_ticks_per_second() as f64;
+    Ok(100.0 * seconds / REST.as_secs_f64())
+}
+
+fn memory_mib(child: &Child, field: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", id(child)?))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).context("a process has a size")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
+}
+
+fn id(child: &Child) -> Result<u32> {
+    child.id().context("confpin runs")
 }

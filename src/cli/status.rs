@@ -40,7 +40,7 @@ pub async fn run(args: Args) -> Result<End, Error> {
     let (cluster, namespace) = args.scope.connect().await?;
     let mut facts = Facts::gather(&cluster, namespace.as_deref()).await;
     if let Some(target) = &target {
-        facts.workloads.retain(|seen| seen.state.kind == target.kind && seen.state.name == target.name);
+        facts.workloads.retain(|seen| seen.state.kind == target.kind && *seen.state.name == *target.name);
         if facts.workloads.is_empty() && facts.gaps.is_empty() {
             return Err(anyhow::anyhow!("failed to find {target}: there is none in {}", place(&namespace)).into());
         }

@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result};
 use kube::api::{DynamicObject, ListParams};
-use kube::core::Selector;
 
 use super::Error;
 use super::connection::{Connection, ConnectionArgs};
@@ -50,8 +49,7 @@ impl WorkloadArgs {
         let object =
             object.with_context(|| format!("failed to find {target}: there is none in namespace {namespace}"))?;
         let state = WorkloadState::new(target.kind, &object);
-        let selector = state.selector.and_then(|selector| Selector::try_from(selector).ok());
-        let params = selector.map_or_else(ListParams::default, |it| ListParams::default().labels_from(&it));
+        let params = state.selector.map_or_else(ListParams::default, |it| ListParams::default().labels(&it));
         let (resource, mut sets) = (replica_sets(), Vec::new());
         let each = |set: DynamicObject| sets.push(set);
         let (mut facts, listed) = tokio::join!(

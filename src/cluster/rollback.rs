@@ -1,10 +1,8 @@
 //! Rule 3's question: is a template that of an older revision?
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-
 use crate::cluster::{Cluster, Error};
 use crate::pin::kinds::ROLLOUT;
-use crate::pin::objects::WorkloadState;
+use crate::pin::objects::{WorkloadState, label_selector};
 use crate::pin::request::Request;
 use crate::pin::template;
 
@@ -15,16 +13,16 @@ impl Cluster {
     /// # Errors
     /// When the API server refuses or cannot be asked.
     pub async fn is_rollback(&self, namespace: &str, request: &Request) -> Result<bool, Error> {
-        let selector: Option<LabelSelector> = serde_json::from_value(request.new.spec["selector"].clone()).ok();
+        let selector = label_selector(&request.new.spec["selector"]);
         let uid = request.old.as_ref().and_then(|old| old.metadata.uid.as_deref());
         let wanted = template::digest(request.template());
-        let holders = self.holders(namespace, selector.as_ref()).await?;
+        let holders = self.holders(namespace, selector.as_deref()).await?;
         let equal = holders.iter().filter(|holder| holder.template == wanted);
         for controller in equal.filter_map(|holder| holder.controller.as_ref()) {
             if Some(controller.uid.as_str()) == uid {
                 return Ok(true);
             }
-            if controller.kind == ROLLOUT.kind && controller.api_version.starts_with(ROLLOUT.group) {
+            if controller.kind == Some(&ROLLOUT) {
                 let rollout = self.workload(&ROLLOUT, namespace, &controller.name).await?;
                 let names_us = |rollout: &WorkloadState| {
                     rollout.uid == controller.uid && rollout.workload_ref.as_deref() == Some(&request.name)

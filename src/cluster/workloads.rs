@@ -1,10 +1,9 @@
 //! Workloads, their holders, and pods: reads, and the one annotation that the reconciler may set.
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch};
-use kube::core::{GroupVersionKind, Selector};
+use kube::core::GroupVersionKind;
 use serde_json::json;
 
 use crate::cluster::snapshots::{Write, outdated};
@@ -60,10 +59,9 @@ impl Cluster {
     ///
     /// # Errors
     /// When the API server refuses or cannot be asked.
-    pub async fn holders(&self, namespace: &str, selector: Option<&LabelSelector>) -> Result<Vec<Holder>, Error> {
+    pub async fn holders(&self, namespace: &str, selector: Option<&str>) -> Result<Vec<Holder>, Error> {
         // A selector that cannot be read selects nothing that we could rely on: list all.
-        let selector = selector.and_then(|selector| Selector::try_from(selector.clone()).ok());
-        let params = selector.map_or_else(ListParams::default, |selector| ListParams::default().labels_from(&selector));
+        let params = selector.map_or_else(ListParams::default, |selector| ListParams::default().labels(selector));
         Ok(self.list(namespace, &replica_sets(), &params).await?.iter().map(Holder::new).collect())
     }
 
@@ -73,6 +71,7 @@ impl Cluster {
     /// When the API server refuses or cannot be asked.
     pub async fn names_configmap(&self, namespace: &str, name: &str) -> Result<bool, Error> {
         let all = ListParams::default();
+        let names = |configmaps: &[String]| configmaps.iter().any(|own| own == name);
         for kind in WORKLOADS {
             // A cluster without the kind has no such workload.
             let list =
@@ -80,11 +79,11 @@ impl Cluster {
                     true => Ok(Vec::new()),
                     false => Err(error),
                 })?;
-            if list.iter().any(|object| WorkloadState::new(kind, object).configmaps.contains(name)) {
+            if list.iter().any(|object| names(&WorkloadState::new(kind, object).configmaps)) {
                 return Ok(true);
             }
         }
-        if self.holders(namespace, None).await?.iter().any(|holder| holder.configmaps.contains(name)) {
+        if self.holders(namespace, None).await?.iter().any(|holder| names(&holder.configmaps)) {
             return Ok(true);
         }
         // A pod is its own template. Pods outlive their ReplicaSet after `kubectl delete --cascade=orphan`.

@@ -74,7 +74,7 @@ fn whole(facts: &Facts, seen: &Seen, decided: bool, follows: bool) -> Vec<String
     let (state, namespace) = (&seen.state, facts.namespace(&seen.state.namespace));
     let mut text = Vec::new();
     match () {
-        () if !facts.namespaces.contains_key(&state.namespace) => {
+        () if !facts.namespaces.contains_key(&*state.namespace) => {
             text.push("The namespace could not be read; it is taken for opted in.".to_owned());
         }
         () if !namespace.enabled => {
@@ -83,7 +83,7 @@ fn whole(facts: &Facts, seen: &Seen, decided: bool, follows: bool) -> Vec<String
         () if namespace.opts_out => {
             text.push(format!("The namespace opts out by its annotation {}={}.", meta::PIN, meta::DISABLED));
         }
-        () if meta::opts_out(&state.annotations) => {
+        () if state.opts_out() => {
             text.push(format!("The workload opts out by its annotation {}={}.", meta::PIN, meta::DISABLED));
         }
         () if !decided => {

@@ -97,7 +97,7 @@ pub fn history(
                 images: images(template),
                 configuration: configuration(&state, &holder, facts),
                 created: holder.created,
-                replica_set: holder.name,
+                replica_set: holder.name.to_string(),
                 template: template.clone(),
             }
         })

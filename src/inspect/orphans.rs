@@ -68,7 +68,7 @@ pub fn judge(snapshot: &ObjectMeta, names: &Names, grace: SignedDuration, now: T
     }
     let key = Key::new(snapshot.namespace.as_deref()?, snapshot.name.as_deref()?);
     let verdict = verdict(snapshot, &key, names, grace, now);
-    Some(Unowned { namespace: key.namespace, snapshot: key.name, source, verdict })
+    Some(Unowned { namespace: key.namespace.to_string(), snapshot: key.name.to_string(), source, verdict })
 }
 
 fn verdict(snapshot: &ObjectMeta, key: &Key, names: &Names, grace: SignedDuration, now: Timestamp) -> Verdict {

@@ -140,7 +140,7 @@ impl<'a> Previewer<'a> {
                 previews.push(preview);
             }
         }
-        let namespaces: BTreeSet<_> = self.configmaps.keys().map(|key| key.namespace.as_str()).collect();
+        let namespaces: BTreeSet<_> = self.configmaps.keys().map(|key| &*key.namespace).collect();
         for namespace in namespaces.into_iter().filter(|namespace| self.facts(namespace).enabled) {
             let mut facts = Facts::gather(self.cluster, Some(namespace)).await;
             if let Some(gap) = facts.gaps.pop() {
@@ -267,7 +267,7 @@ impl<'a> Previewer<'a> {
             Some(Current { hash: Source::new(source, configmap).hash, resource_version: String::new() })
         };
         let sources = record.0.keys().map(|source| (source.clone(), current(source))).collect();
-        let off = facts.opts_out || meta::opts_out(&state.annotations);
+        let off = facts.opts_out || state.opts_out();
         !off && due(&record, &state.configmaps, &sources, Follows { on_change, settling: false }, None).is_some()
     }
 

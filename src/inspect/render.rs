@@ -118,7 +118,7 @@ fn added<'a>(file: &'a File, snapshots: &BTreeMap<Key, (Key, ConfigMap)>) -> Res
     for (object, _) in file.configmaps()? {
         let source = Key::new(object.namespace().unwrap_or_default(), object.name());
         for (key, (_, snapshot)) in snapshots.iter().filter(|(_, (of, _))| *of == source) {
-            let yaml = serde_saphyr::to_string(snapshot).map_err(|_| Error::Yaml(key.name.clone()))?;
+            let yaml = serde_saphyr::to_string(snapshot).map_err(|_| Error::Yaml(key.name.to_string()))?;
             found.push((object, yaml));
         }
     }

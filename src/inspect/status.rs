@@ -159,7 +159,7 @@ pub fn status(facts: &Facts, exemptions: &Exemptions, all: bool, wanted: impl Fn
 fn workload_status(facts: &Facts, exemptions: &Exemptions, seen: &Seen) -> WorkloadStatus {
     let state = &seen.state;
     WorkloadStatus {
-        namespace: state.namespace.clone(),
+        namespace: state.namespace.to_string(),
         workload: title(state.kind, &state.name),
         template_of: state.workload_ref.as_ref().map(|name| title(&crate::pin::kinds::DEPLOYMENT, name)),
         uses: state.configmaps.iter().map(|name| judge(facts, exemptions, seen, name)).collect(),
@@ -172,7 +172,7 @@ fn left_alone(facts: &Facts, seen: &Seen) -> Option<(State, Option<&'static str>
     match () {
         () if !namespace.enabled => Some((State::NotEnabled, Some("no label"))),
         () if namespace.opts_out => Some((State::OptedOut, Some("namespace"))),
-        () if meta::opts_out(&seen.state.annotations) => Some((State::OptedOut, Some("workload"))),
+        () if seen.state.opts_out() => Some((State::OptedOut, Some("workload"))),
         () => None,
     }
 }

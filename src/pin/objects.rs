@@ -1,12 +1,15 @@
-//! What the decisions use of workloads and holders: small structs, made from whole objects as these come in.
+//! What the decisions use of workloads and holders: small structs, made from whole objects as these come in. There may
+//! be tens of thousands, so that they have lists where a map of one entry would take half a kilobyte.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::api::{DynamicObject, ObjectMeta};
+use kube::core::Selector;
 use serde_json::Value;
 
-use crate::pin::kinds::{CurrentHolder, DEPLOYMENT, ROLLOUT, ROLLOUT_HASH_LABEL, WorkloadKind};
+use crate::pin::kinds::{self, CurrentHolder, DEPLOYMENT, ROLLOUT, ROLLOUT_HASH_LABEL, WorkloadKind};
 use crate::pin::meta;
 use crate::pin::references;
 use crate::pin::template::{self, TemplateDigest};
@@ -17,9 +20,9 @@ pub struct WorkloadState {
     /// Its kind.
     pub kind: &'static WorkloadKind,
     /// Its namespace.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its UID.
     pub uid: String,
     /// Its generation: counts the changes of its spec.
@@ -31,9 +34,9 @@ pub struct WorkloadState {
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Our annotations.
-    pub annotations: BTreeMap<String, String>,
-    /// The ConfigMaps that its template names.
-    pub configmaps: BTreeSet<String>,
+    pub annotations: Vec<(&'static str, String)>,
+    /// The ConfigMaps that its template names, in order.
+    pub configmaps: Vec<String>,
     /// Its template, to be compared with its ReplicaSets'.
     pub template: TemplateDigest,
     /// `status.currentPodHash` of a Rollout.
@@ -42,8 +45,8 @@ pub struct WorkloadState {
     pub workload_ref: Option<String>,
     /// The generation of that Deployment that the Rollout's controller has dealt with.
     pub observed_workload_generation: i64,
-    /// Selects its ReplicaSets.
-    pub selector: Option<LabelSelector>,
+    /// The label selector of its ReplicaSets.
+    pub selector: Option<String>,
 }
 
 impl WorkloadState {
@@ -56,27 +59,33 @@ impl WorkloadState {
         let status = &data["status"];
         Self {
             kind,
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
+            namespace: meta.namespace.as_deref().unwrap_or_default().into(),
+            name: meta.name.as_deref().unwrap_or_default().into(),
             uid: meta.uid.clone().unwrap_or_default(),
             generation: meta.generation.unwrap_or_default(),
             observed_generation: number(&status["observedGeneration"]),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             deleting: meta.deletion_timestamp.is_some(),
             annotations: own_annotations(meta),
-            configmaps: references::names(template),
+            configmaps: references::names(template).into_iter().collect(),
             template: template::digest(template),
             pod_hash: text(&status["currentPodHash"]),
             workload_ref: text(&reference["name"]).filter(|_| reference["kind"] == DEPLOYMENT.kind && *kind == ROLLOUT),
             observed_workload_generation: number(&status["workloadObservedGeneration"]),
-            selector: serde_json::from_value(data["spec"]["selector"].clone()).ok(),
+            selector: label_selector(&data["spec"]["selector"]),
         }
     }
 
     /// The value of one of our annotations.
     #[must_use]
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.annotations.get(key).map(String::as_str)
+        self.annotations.iter().find(|(own, _)| *own == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether its own annotation opts it out.
+    #[must_use]
+    pub fn opts_out(&self) -> bool {
+        self.annotation(meta::PIN) == Some(meta::DISABLED)
     }
 
     /// Whether `holder` is the ReplicaSet of this workload's current template.
@@ -90,13 +99,31 @@ impl WorkloadState {
     }
 }
 
+/// The object that controls a ReplicaSet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Controller {
+    /// Its kind, if it is one that confpin pins.
+    pub kind: Option<&'static WorkloadKind>,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+impl Controller {
+    fn new(owner: &OwnerReference) -> Self {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        Self { kind: kinds::find(group, &owner.kind), name: owner.name.clone(), uid: owner.uid.clone() }
+    }
+}
+
 /// A ReplicaSet: its life bounds that of the snapshots that it names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Holder {
     /// Its namespace.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its UID.
     pub uid: String,
     /// Whether it is being deleted.
@@ -104,9 +131,9 @@ pub struct Holder {
     /// When it was created.
     pub created: Option<jiff::Timestamp>,
     /// The object that controls it.
-    pub controller: Option<OwnerReference>,
-    /// The ConfigMaps that its template names.
-    pub configmaps: BTreeSet<String>,
+    pub controller: Option<Controller>,
+    /// The ConfigMaps that its template names, in order.
+    pub configmaps: Vec<String>,
     /// Its template, less the hash label.
     pub template: TemplateDigest,
     /// The hash label that the Rollouts controller gave it.
@@ -119,14 +146,15 @@ impl Holder {
     pub fn new(object: &DynamicObject) -> Self {
         let meta = &object.metadata;
         let template = &object.data["spec"]["template"];
+        let mut owners = meta.owner_references.iter().flatten();
         Self {
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
+            namespace: meta.namespace.as_deref().unwrap_or_default().into(),
+            name: meta.name.as_deref().unwrap_or_default().into(),
             uid: meta.uid.clone().unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
-            controller: meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).cloned(),
-            configmaps: references::names(template),
+            controller: owners.find(|owner| owner.controller == Some(true)).map(Controller::new),
+            configmaps: references::names(template).into_iter().collect(),
             template: template::digest(template),
             pod_hash: meta.labels.as_ref().and_then(|labels| labels.get(ROLLOUT_HASH_LABEL)).cloned(),
         }
@@ -140,7 +168,7 @@ impl Holder {
         OwnerReference {
             api_version: "apps/v1".to_owned(),
             kind: "ReplicaSet".to_owned(),
-            name: self.name.clone(),
+            name: self.name.to_string(),
             uid: self.uid.clone(),
             controller: Some(false),
             block_owner_deletion: Some(false),
@@ -174,13 +202,17 @@ impl NamespaceFacts {
     }
 }
 
-fn own_annotations(meta: &ObjectMeta) -> BTreeMap<String, String> {
+fn own_annotations(meta: &ObjectMeta) -> Vec<(&'static str, String)> {
+    let value = |key| meta.annotations.as_ref().and_then(|annotations| annotations.get(key)).cloned();
     let own = [meta::PIN, meta::RECORD, meta::REFRESH, meta::ROLLOUT];
-    let annotations = meta.annotations.iter().flatten();
-    annotations
-        .filter(|(key, _)| own.contains(&key.as_str()))
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect()
+    own.into_iter().filter_map(|key| Some((key, value(key)?))).collect()
+}
+
+/// A selector as the API server takes it in a query; `None` for one that cannot be read.
+#[must_use]
+pub fn label_selector(selector: &Value) -> Option<String> {
+    let selector: LabelSelector = serde_json::from_value(selector.clone()).ok()?;
+    Some(Selector::try_from(selector).ok()?.to_string())
 }
 
 fn text(value: &Value) -> Option<String> {
@@ -262,7 +294,7 @@ mod tests {
             "metadata": {"name": "h", "labels": {ROLLOUT_HASH_LABEL: "5d"},
                          "ownerReferences": [{"apiVersion": "x", "kind": "y", "name": "d", "uid": "u", "controller": true}]},
             "spec": {"template": template(json!({"a": "b", "pod-template-hash": "5d"}))}})));
-        assert_eq!(holder.configmaps, BTreeSet::from(["a-0123456789".to_owned()]));
+        assert_eq!(holder.configmaps, ["a-0123456789"]);
         let workload = |kind, label: Value, uid: &str, hash: &str| {
             WorkloadState::new(
                 kind,

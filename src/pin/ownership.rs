@@ -137,12 +137,11 @@ pub fn unused_since(snapshot: &ObjectMeta) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use rstest::rstest;
 
     use super::*;
     use crate::pin::kinds::{DEPLOYMENT, ROLLOUT};
+    use crate::pin::objects::Controller;
     use crate::pin::template;
 
     fn time(seconds: i64) -> Timestamp {
@@ -159,8 +158,8 @@ mod tests {
             observed_generation: 3,
             created: Some(time(0)),
             deleting: false,
-            annotations: BTreeMap::new(),
-            configmaps: BTreeSet::new(),
+            annotations: Vec::new(),
+            configmaps: Vec::new(),
             template: template::digest(&json!({"current": true})),
             pod_hash: None,
             workload_ref: None,
@@ -174,7 +173,7 @@ mod tests {
     }
 
     fn holder(uid: &str) -> Holder {
-        let controller = OwnerReference { uid: "web-uid".into(), controller: Some(true), ..<_>::default() };
+        let controller = Controller { kind: Some(&DEPLOYMENT), name: "web".into(), uid: "web-uid".into() };
         Holder {
             namespace: "n".into(),
             name: uid.into(),
@@ -182,7 +181,7 @@ mod tests {
             deleting: false,
             created: None,
             controller: Some(controller),
-            configmaps: BTreeSet::new(),
+            configmaps: Vec::new(),
             template: workload().template,
             pod_hash: None,
         }

@@ -4,7 +4,7 @@
 //! do is told by the record alone, so that a restart or a change of leader rolls nothing, nothing that happened in
 //! the meantime is missed, and an undo, whose record is the present, stays until a source changes again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::pin::content::ContentHash;
 use crate::pin::record::Record;
@@ -50,7 +50,7 @@ pub struct Refresh {
 /// The sources of a record that could be a reason for a refresh: only these need to be read. `names` are the ConfigMaps
 /// that the template names.
 #[must_use]
-pub fn sources_to_read<'a>(record: &'a Record, names: &BTreeSet<String>, follows: Follows) -> Vec<&'a str> {
+pub fn sources_to_read<'a>(record: &'a Record, names: &[String], follows: Follows) -> Vec<&'a str> {
     let all = follows.on_change || follows.settling;
     record
         .0
@@ -62,16 +62,16 @@ pub fn sources_to_read<'a>(record: &'a Record, names: &BTreeSet<String>, follows
 
 /// Whether a workload waits for a source: it was missing, and the template names it. With a snapshot's name in its place
 /// (an undo while the source was missing) the workload runs, and waits for nothing.
-fn waits_for(source: &str, recorded: Option<&ContentHash>, names: &BTreeSet<String>) -> bool {
-    recorded.is_none() && names.contains(source)
+fn waits_for(source: &str, recorded: Option<&ContentHash>, names: &[String]) -> bool {
+    recorded.is_none() && names.iter().any(|name| name == source)
 }
 
-/// Compares a workload's record with its sources as they are now, `names` being what its template names. A source that is missing now is no reason: the
-/// workload runs on its snapshot. `present` is the refresh annotation as it stands.
+/// Compares a workload's record with its sources as they are now, `names` being what its template names. A source that
+/// is missing now is no reason: the workload runs on its snapshot. `present` is the refresh annotation as it stands.
 #[must_use]
 pub fn due(
     record: &Record,
-    names: &BTreeSet<String>,
+    names: &[String],
     sources: &BTreeMap<String, Option<Current>>,
     follows: Follows,
     present: Option<&str>,
@@ -121,8 +121,8 @@ mod tests {
         Record(BTreeMap::from([("app".to_owned(), value.map(hash))]))
     }
 
-    fn names(name: &str) -> BTreeSet<String> {
-        BTreeSet::from([name.to_owned()])
+    fn names(name: &str) -> Vec<String> {
+        vec![name.to_owned()]
     }
 
     const NEVER: Follows = Follows { on_change: false, settling: false };

@@ -109,6 +109,7 @@ mod tests {
     fn decided(version: &str) -> Decided {
         let versions = BTreeMap::from([("app".to_owned(), Some(version.to_owned()))]);
         let (kind, Key { namespace, name }) = workload();
+        let (namespace, name) = (namespace.to_string(), name.to_string());
         Decided { kind, namespace, name, sources: record(), versions, is_refresh: false }
     }
 

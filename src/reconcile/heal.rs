@@ -47,12 +47,12 @@ impl Reconciler {
         for name in sources {
             let Some(configmap) = self.cluster.configmap(&key.namespace, &name).await? else { continue };
             let source = Source::new(&name, &configmap);
-            if !snapshot::names(&name, &source.hash).contains(&key.name) {
+            if !snapshot::names(&name, &source.hash).iter().any(|own| **own == *key.name) {
                 continue;
             }
             // Without owners: these come by the snapshot's own event, as for any other.
             let _ = self.cluster.create_snapshot(&key.namespace, &source.snapshot(&key.name, None)).await?;
-            tracing::info!(namespace = key.namespace, snapshot = key.name, "made a deleted snapshot again");
+            tracing::info!(namespace = %key.namespace, snapshot = %key.name, "made a deleted snapshot again");
             self.metrics.healed();
             let note = format!("snapshot {} was deleted; made it again from ConfigMap {name}", key.name);
             self.tell(&workloads, &Notice { reason: Reason::Healed, note }).await;
@@ -67,7 +67,7 @@ impl Reconciler {
              anew, for example by kubectl rollout restart",
             key.name
         );
-        tracing::warn!(namespace = key.namespace, snapshot = key.name, "a snapshot that is named is gone");
+        tracing::warn!(namespace = %key.namespace, snapshot = %key.name, "a snapshot that is named is gone");
         self.tell(&workloads, &Notice { reason: Reason::SnapshotLost, note }).await;
         Ok(())
     }

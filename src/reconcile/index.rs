@@ -11,22 +11,23 @@ use crate::pin::meta;
 use crate::pin::objects::{Holder, NamespaceFacts, WorkloadState};
 use crate::pin::ownership::Naming;
 use crate::pin::record::Record;
+use crate::pin::snapshot;
 use crate::reconcile::many::Many;
 
-/// Namespace and name of a ConfigMap or a ReplicaSet.
+/// Namespace and name of a ConfigMap or a ReplicaSet. Shared texts, as the indexes have the same key in several places.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// The namespace.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// The name.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 impl Key {
     /// The key of `name` in `namespace`.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+        Self { namespace: namespace.into(), name: name.into() }
     }
 }
 
@@ -36,7 +37,7 @@ pub type WorkloadKey = (&'static WorkloadKind, Key);
 /// The key of a workload.
 #[must_use]
 pub fn workload_key(workload: &WorkloadState) -> WorkloadKey {
-    (workload.kind, Key::new(&workload.namespace, &workload.name))
+    (workload.kind, Key { namespace: workload.namespace.clone(), name: workload.name.clone() })
 }
 
 /// The workload that a claim on a snapshot of `namespace` is of.
@@ -54,7 +55,7 @@ pub struct Index {
     workloads_by_configmap: Many<Key, WorkloadKey>,
     holders_by_configmap: Many<Key, Key>,
     workloads_by_source: Many<Key, WorkloadKey>,
-    workloads_by_namespace: Many<String, WorkloadKey>,
+    workloads_by_namespace: Many<Arc<str>, WorkloadKey>,
     rollouts_by_deployment: Many<Key, WorkloadKey>,
     snapshots_by_claimant: Many<WorkloadKey, Key>,
     claimants: HashMap<Key, Vec<WorkloadKey>>,
@@ -106,9 +107,7 @@ impl Index {
     #[must_use]
     pub fn controller(&self, holder: &Holder) -> Option<&Arc<WorkloadState>> {
         let controller = holder.controller.as_ref()?;
-        let (group, _) = controller.api_version.split_once('/')?;
-        let kind = kinds::find(group, &controller.kind)?;
-        self.workloads.get(&(kind, Key::new(&holder.namespace, &controller.name)))
+        self.workloads.get(&(controller.kind?, Key::new(&holder.namespace, &controller.name)))
     }
 
     fn referring_rollouts(&self, deployment: &WorkloadKey) -> impl Iterator<Item = &WorkloadKey> {
@@ -158,7 +157,7 @@ impl Index {
         let is_unpinned = self.workloads.get(&key).is_some_and(|workload| {
             namespace.enabled
                 && !namespace.opts_out
-                && !meta::opts_out(&workload.annotations)
+                && !workload.opts_out()
                 && workload.annotation(meta::RECORD).is_none()
                 && workload.configmaps.iter().any(|name| !self.exemptions.name(name))
         });
@@ -225,8 +224,12 @@ impl Index {
 
     /// Takes in a holder. Returns the ConfigMaps that it names or named.
     pub fn put_holder(&mut self, holder: Holder) -> BTreeSet<Key> {
-        let key = Key::new(&holder.namespace, &holder.name);
+        let key = Key { namespace: holder.namespace.clone(), name: holder.name.clone() };
         let mut concerned = self.remove_holder(&key);
+        // Of a whole cluster's ReplicaSets only those that may name a snapshot are worth their memory.
+        if !holder.configmaps.iter().any(|name| snapshot::looks_like_one(name)) {
+            return concerned;
+        }
         for name in &holder.configmaps {
             let configmap = Key::new(&holder.namespace, name);
             self.holders_by_configmap.insert(configmap.clone(), key.clone());

@@ -1,10 +1,11 @@
 //! A map from one key to many values that keeps no empty entries.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::Hash;
 
+/// The values are in order. Most keys have one or two, for which a tree would take ten times the memory.
 #[derive(Debug)]
-pub(super) struct Many<K, V>(HashMap<K, BTreeSet<V>>);
+pub(super) struct Many<K, V>(HashMap<K, Vec<V>>);
 
 impl<K, V> Default for Many<K, V> {
     fn default() -> Self {
@@ -14,12 +15,20 @@ impl<K, V> Default for Many<K, V> {
 
 impl<K: Hash + Eq, V: Ord> Many<K, V> {
     pub(super) fn insert(&mut self, key: K, value: V) {
-        self.0.entry(key).or_default().insert(value);
+        let values = self.0.entry(key).or_default();
+        if let Err(place) = values.binary_search(&value) {
+            if values.is_empty() {
+                values.reserve_exact(1);
+            }
+            values.insert(place, value);
+        }
     }
 
     pub(super) fn remove(&mut self, key: &K, value: &V) {
         if let Some(values) = self.0.get_mut(key) {
-            values.remove(value);
+            if let Ok(place) = values.binary_search(value) {
+                values.remove(place);
+            }
             if values.is_empty() {
                 self.0.remove(key);
             }

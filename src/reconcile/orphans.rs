@@ -34,11 +34,11 @@ impl Reconciler {
             return Ok(Action::requeue(again));
         }
         if self.cluster.names_configmap(&key.namespace, &key.name).await? {
-            tracing::debug!(namespace = key.namespace, snapshot = key.name, "unowned and still named");
+            tracing::debug!(namespace = %key.namespace, snapshot = %key.name, "unowned and still named");
             return Ok(after(NAMED));
         }
         if self.cluster.delete_snapshot(&key.namespace, &key.name, uid, version).await? == Write::Done(()) {
-            tracing::info!(namespace = key.namespace, snapshot = key.name, "deleted an orphan");
+            tracing::info!(namespace = %key.namespace, snapshot = %key.name, "deleted an orphan");
             self.metrics.orphan_deleted();
         }
         Ok(Action::await_change())

@@ -100,9 +100,9 @@ impl Reconciler {
         if known.is_none_or(|known| known.uid != live.uid || known.generation != live.generation) {
             return Ok(false);
         }
-        let holders = self.cluster.holders(&snapshot.namespace, live.selector.as_ref()).await?;
-        let naming: HashSet<_> =
-            holders.iter().filter(|it| it.configmaps.contains(&snapshot.name)).map(|it| it.uid.as_str()).collect();
+        let holders = self.cluster.holders(&snapshot.namespace, live.selector.as_deref()).await?;
+        let names_it = |holder: &&Holder| holder.configmaps.iter().any(|name| **name == *snapshot.name);
+        let naming: HashSet<_> = holders.iter().filter(names_it).map(|it| it.uid.as_str()).collect();
         let index = self.index();
         let known = index.holders_naming(snapshot);
         let known_uids: HashSet<_> = known.iter().map(|it| it.uid.as_str()).collect();
@@ -124,7 +124,7 @@ impl Reconciler {
             Write::Outdated => {}
             Write::Done(version) => {
                 self.index().written(key, snapshot.metadata.resource_version.as_deref(), version.as_deref());
-                tracing::debug!(namespace = key.namespace, snapshot = key.name, "owned");
+                tracing::debug!(namespace = %key.namespace, snapshot = %key.name, "owned");
                 // Only a holder that came after the last claim was waited for.
                 let newest = holders.iter().filter_map(|holder| holder.created).max();
                 let waited =

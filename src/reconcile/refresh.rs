@@ -93,7 +93,7 @@ impl Reconciler {
         };
         let Some(workload) = workload else { return Ok(Looked::Nothing) };
         // Where admission is not asked, an annotation would change nothing.
-        let pins = namespace.enabled && !namespace.opts_out && !meta::opts_out(&workload.annotations);
+        let pins = namespace.enabled && !namespace.opts_out && !workload.opts_out();
         let Some(record) = workload.annotation(meta::RECORD).map(Record::parse).filter(|_| pins && !workload.deleting)
         else {
             return Ok(Looked::Nothing);
@@ -122,8 +122,8 @@ impl Reconciler {
             return Ok(Looked::Nothing);
         }
         tracing::info!(
-            namespace = workload.namespace,
-            name = workload.name,
+            namespace = %workload.namespace,
+            name = %workload.name,
             kind = workload.kind.kind,
             cause = ?refresh.cause,
             sources = refresh.value,

@@ -23,6 +23,7 @@ use crate::pin::notice::{Notice, notices};
 use crate::pin::objects::{Holder, NamespaceFacts, WorkloadState};
 use crate::pin::record::Record;
 use crate::pin::refresh::{Follows, sources_to_read};
+use crate::pin::snapshot;
 use crate::reconcile::index::{Key, WorkloadKey, workload_key};
 use crate::reconcile::{Reconciler, Snapshot};
 
@@ -87,7 +88,8 @@ impl Feed {
 
     /// Snapshots, into `writer`'s store as well.
     pub(super) async fn snapshots(self, writer: Writer<Snapshot>) {
-        let events = self.configmaps(&format!("{}={}", meta::SNAPSHOT, meta::TRUE)).reflect(writer);
+        let events = self.configmaps(&format!("{}={}", meta::SNAPSHOT, meta::TRUE));
+        let events = events.modify(|snapshot| snapshot::strip(&mut snapshot.metadata)).reflect(writer);
         self.follow("snapshots", events, |change| {
             let (snapshot, claims) = match change {
                 Change::Put(snapshot) => (key_of(&snapshot), claim::claims(&snapshot.metadata)),

@@ -2,13 +2,13 @@
 //! same again and again.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
 use confpin::pin::claim;
 use confpin::pin::kinds::DEPLOYMENT;
-use confpin::pin::objects::{Holder as RealHolder, WorkloadState};
+use confpin::pin::objects::{Controller, Holder as RealHolder, WorkloadState};
 use confpin::pin::ownership::{self, Judgement, Naming};
 use confpin::pin::snapshot::{Source, names};
 use confpin::pin::template::{self, TemplateDigest};
@@ -155,21 +155,21 @@ fn digest(template: u8) -> TemplateDigest {
     template::digest(&json!({"number": template}))
 }
 
-fn configmaps(template: u8) -> BTreeSet<String> {
-    BTreeSet::from([format!("app-{}", named_by(template))])
+fn configmaps(template: u8) -> Vec<String> {
+    vec![format!("app-{}", named_by(template))]
 }
 
 fn real_workload(number: usize, workload: &Workload) -> WorkloadState {
     WorkloadState {
         kind: &DEPLOYMENT,
         namespace: "n".into(),
-        name: name(number),
+        name: name(number).into(),
         uid: workload_uid(number, workload.uid),
         generation: workload.generation.into(),
         observed_generation: workload.observed.into(),
         created: Some(time(workload.age)),
         deleting: false,
-        annotations: BTreeMap::new(),
+        annotations: Vec::new(),
         configmaps: configmaps(workload.template),
         template: digest(workload.template),
         pod_hash: None,
@@ -185,15 +185,14 @@ fn real_holders(holders: &[Holder]) -> Vec<Arc<RealHolder>> {
         let number = usize::from(workload);
         Arc::new(RealHolder {
             namespace: "n".into(),
-            name: format!("{workload} {template} {uid} {controller}"),
+            name: format!("{workload} {template} {uid} {controller}").into(),
             uid: format!("{workload} {template} {uid} {controller}"),
             deleting: false,
             created: None,
-            controller: Some(OwnerReference {
+            controller: Some(Controller {
+                kind: Some(&DEPLOYMENT),
                 name: name(number),
                 uid: workload_uid(number, controller),
-                controller: Some(true),
-                ..<_>::default()
             }),
             configmaps: configmaps(template),
             template: digest(template),
