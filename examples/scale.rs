@@ -5,7 +5,9 @@
 //! its owners, how much memory it takes, what it does when nothing happens, how soon one more ReplicaSet owns its
 //! snapshot and how many requests that costs. The table goes to `docs/scale.md`.
 
-use std::fs;
+#[path = "../benches/process.rs"]
+mod process;
+
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -68,7 +70,8 @@ async fn main() -> Result<()> {
         wait_owned(&client, number).await?;
         let owned = begin.elapsed();
         let at_rest = processor_time_at_rest(&running).await?;
-        let (memory, peak) = (memory_mib(&running, "VmRSS:")?, memory_mib(&running, "VmHWM:")?);
+        let (memory, peak) =
+            (process::memory_mib(id(&running)?, "VmRSS:")?, process::memory_mib(id(&running)?, "VmHWM:")?);
         let (delay, requests) = one_more(&cluster, &client, number).await?;
         running.kill().await?;
         // Else nobody could make the next Deployments.
@@ -212,22 +215,9 @@ async fn one_more(cluster: &Cluster, client: &Client, workloads: usize) -> Resul
 
 /// The part of one core's time, in percent, that it takes when nothing happens.
 async fn processor_time_at_rest(child: &Child) -> Result<f64> {
-    let ticks = || -> Result<u64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", id(child)?))?;
-        // utime and stime, see proc_pid_stat(5); the fields before them end with the name in parentheses.
-        let fields = stat.rsplit_once(')').context("a name in parentheses")?.1.split_whitespace().skip(11);
-        fields.take(2).map(|field| Ok(field.parse::<u64>()?)).sum()
-    };
-    let before = ticks()?;
+    let before = process::processor_time(id(child)?)?;
     tokio::time::sleep(REST).await;
-    let seconds = (ticks()? - before) as f64 / rustix::param::clock_ticks_per_second() as f64;
-    Ok(100.0 * seconds / REST.as_secs_f64())
-}
-
-fn memory_mib(child: &Child, field: &str) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{}/status", id(child)?))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).context("a process has a size")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
+    Ok(100.0 * (process::processor_time(id(child)?)? - before).as_secs_f64() / REST.as_secs_f64())
 }
 
 fn id(child: &Child) -> Result<u32> {

@@ -11,7 +11,7 @@ use kube::api::PostParams;
 use testcluster::{Cluster, free_port, wait_for};
 use tokio::process::{Child, Command};
 
-use crate::objects;
+use crate::{objects, process};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -50,14 +50,29 @@ impl Confpin<'_> {
         Ok(Admissions { seconds: value("sum")?, count: value("count")? })
     }
 
+    /// The memory that it has.
+    pub fn memory_mib(&self) -> Result<u64> {
+        process::memory_mib(self.id()?, "VmRSS:")
+    }
+
+    /// The processor time that it has taken so far.
+    pub fn processor_time(&self) -> Result<Duration> {
+        process::processor_time(self.id()?)
+    }
+
+    // setpriv becomes the program.
+    fn id(&self) -> Result<u32> {
+        self.child.id().context("confpin runs")
+    }
+
     /// Ends it.
     pub async fn end(mut self) -> Result<()> {
         Ok(self.child.kill().await?)
     }
 }
 
-/// Starts it and waits until the API server asks it.
-pub async fn start(cluster: &Cluster) -> Result<Confpin<'_>> {
+/// Starts it, with more arguments, and waits until the API server asks it.
+pub async fn start<'a>(cluster: &'a Cluster, arguments: &[&str]) -> Result<Confpin<'a>> {
     let (port, admin_port) = (free_port()?, free_port()?);
     let admin = format!("http://127.0.0.1:{admin_port}");
     let mut child = Command::new("setpriv")
@@ -68,6 +83,7 @@ pub async fn start(cluster: &Cluster) -> Result<Confpin<'_>> {
         .arg(format!("--listen=127.0.0.1:{port}"))
         .arg(format!("--admin-listen=127.0.0.1:{admin_port}"))
         .arg(format!("--kubeconfig={}", cluster.kubeconfig().display()))
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(cluster.folder().join("confpin.log"))?)

@@ -4,6 +4,7 @@
 //! confpin, without, and then confpin's own requests directly (the *floor*), in turns. Prints Markdown for
 //! `docs/benchmarks.md`. `-- --repetitions=20` takes fewer of them. `-- --short` takes few of the smaller cases and
 //! fails where one is far off: that is for CI, where programs are not optimised and the machine is busy.
+//! `-- --soak=60` deploys for that many minutes in place of all this, and shows whether anything grows.
 
 mod confpin;
 mod figures;
@@ -12,6 +13,13 @@ mod latency;
 mod machine;
 mod objects;
 mod owners;
+#[path = "../process.rs"]
+mod process;
+mod soak;
+
+use std::num::ParseIntError;
+use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use latency::{Act, Case, Times};
@@ -29,16 +37,19 @@ const LARGE: usize = 200_000;
 #[tokio::main]
 async fn main() -> Result<()> {
     let short = std::env::args().any(|argument| argument == "--short");
-    let asked = std::env::args().find_map(|argument| argument.strip_prefix("--repetitions=").map(str::to_owned));
-    let mut repetitions = if short { SHORT_REPETITIONS } else { REPETITIONS };
-    if let Some(number) = asked {
-        repetitions = number.parse().context("--repetitions wants a number")?;
+    let repetitions = option("--repetitions=")?.unwrap_or(if short { SHORT_REPETITIONS } else { REPETITIONS });
+    if let Some(minutes) = option::<u64>("--soak=")? {
+        let cluster = Cluster::builder().start().await?;
+        // What is superseded before it has a ReplicaSet shall be seen to go.
+        let confpin = confpin::start(&cluster, &["--orphan-grace=1m"]).await?;
+        soak::run(&cluster, &confpin, Duration::from_secs(60 * minutes)).await?;
+        return confpin.end().await;
     }
     // Without the ReplicaSet controller there are no pods, so that scaling costs no more than the request.
     let flags = ["--controllers=deployment-controller,namespace-controller,serviceaccount-controller"];
     let cluster = Cluster::builder().controller_manager_flags(flags).start().await?;
     println!("{}\n", machine::describe(&cluster.client()).await?);
-    let confpin = confpin::start(&cluster).await?;
+    let confpin = confpin::start(&cluster, &[]).await?;
 
     println!("{repetitions} repetitions, {} with large ConfigMaps:\n", repetitions.min(LARGE_REPETITIONS));
     println!(
@@ -60,6 +71,12 @@ async fn main() -> Result<()> {
     confpin.end().await?;
     ensure!(far_off.is_empty(), "confpin adds far more than it should to {far_off:?}");
     Ok(())
+}
+
+/// The number that an option has, where it is given.
+fn option<T: FromStr<Err = ParseIntError>>(name: &str) -> Result<Option<T>> {
+    let given = std::env::args().find_map(|argument| argument.strip_prefix(name).map(str::to_owned));
+    given.map(|number| number.parse().with_context(|| format!("{name} wants a number"))).transpose()
 }
 
 fn cases(repetitions: usize) -> impl Iterator<Item = Case> {

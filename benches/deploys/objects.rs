@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, PodSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::json;
@@ -48,7 +48,11 @@ fn volume((index, configmap): (usize, &String)) -> serde_json::Value {
 
 /// The ConfigMaps that a Deployment mounts.
 pub fn names(deployment: &Deployment) -> Vec<String> {
-    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    named(deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()))
+}
+
+/// The ConfigMaps that a pod mounts.
+pub fn named(pod: Option<&PodSpec>) -> Vec<String> {
     let volumes = pod.and_then(|pod| pod.volumes.as_ref()).into_iter().flatten();
     volumes.filter_map(|volume| Some(volume.config_map.as_ref()?.name.clone())).collect()
 }

@@ -12,6 +12,8 @@ use testcluster::{free_port, wait_for};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
+use crate::process;
+
 const SOON: Duration = Duration::from_secs(30);
 const HOST: &str = "127.0.0.1";
 
@@ -72,19 +74,12 @@ impl Confpin {
 
     /// The processor time that it has taken so far.
     pub fn processor_time(&self) -> Result<Duration> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id()?))?;
-        // utime and stime, see proc_pid_stat(5); the fields before them end with the name in parentheses.
-        let fields = stat.rsplit_once(')').context("a name in parentheses")?.1.split_whitespace().skip(11).take(2);
-        let ticks: Vec<u64> = fields.map(str::parse).collect::<Result<_, _>>()?;
-        let ticks = ticks.iter().sum::<u64>() as f64;
-        Ok(Duration::from_secs_f64(ticks / rustix::param::clock_ticks_per_second() as f64))
+        process::processor_time(self.id()?)
     }
 
     /// The most memory that it has had so far.
     pub fn peak_mib(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.id()?))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("a process has a size")?;
-        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
+        process::memory_mib(self.id()?, "VmHWM:")
     }
 
     // setpriv and taskset become the program.

@@ -1,0 +1,23 @@
+//! What the system knows of a process.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// The processor time that it has taken so far, by user and system, see proc_pid_stat(5).
+pub fn processor_time(id: u32) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
+    // The fields before them end with the name in parentheses.
+    let fields = stat.rsplit_once(')').context("a name in parentheses")?.1.split_whitespace().skip(11).take(2);
+    let ticks: Vec<u64> = fields.map(str::parse).collect::<Result<_, _>>()?;
+    let ticks = ticks.iter().sum::<u64>() as f64;
+    Ok(Duration::from_secs_f64(ticks / rustix::param::clock_ticks_per_second() as f64))
+}
+
+/// Its memory: what it has (`VmRSS:`), or the most that it has had (`VmHWM:`), see proc_pid_status(5).
+pub fn memory_mib(id: u32, field: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).context("a process has a size")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
+}
