@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use confpin::argo_cd::settings_patch;
 use confpin::install::{self, policy, rbac};
+use confpin::pin::scope::Scope;
 use confpin::pin::webhook_configuration::{FailurePolicy, PATH, webhook_configuration};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ServiceReference, WebhookClientConfig,
@@ -63,7 +64,7 @@ fn configuration(namespace: &str) -> MutatingWebhookConfiguration {
         port: Some(443),
     };
     let client = WebhookClientConfig { service: Some(service), url: None, ca_bundle: None };
-    webhook_configuration(&client, FailurePolicy::Fail, Some(namespace))
+    webhook_configuration(&client, FailurePolicy::Fail, Some(namespace), &Scope::Cluster)
 }
 
 /// What every installation grants.
