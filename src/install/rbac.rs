@@ -40,7 +40,7 @@ fn pinning(namespaces: &[&str]) -> Vec<PolicyRule> {
         // Looked at before an orphan is deleted.
         rule("", &["pods"], &["list"]),
         rule("apps", &["replicasets"], &["list", "watch"]),
-        rule("events.k8s.io", &["events"], &["create", "patch"]),
+        events(),
     ];
     rules.into_iter().chain(WORKLOADS.iter().map(workloads)).collect()
 }
@@ -67,10 +67,11 @@ pub fn certificates_cluster_role() -> ClusterRole {
     ClusterRole { metadata: named(CERTIFICATES, None), rules: Some(vec![configuration]), aggregation_rule: None }
 }
 
-/// What self-managed certificates need in the installation's own namespace: the Secret of the CA.
+/// What self-managed certificates need in the installation's own namespace: the Secret of the CA, and Events about it.
 #[must_use]
 pub fn certificates_role(namespace: &str) -> Role {
-    let rules = own_object("", "secrets", CA_SECRET, &["list", "watch", "update"]);
+    let mut rules = own_object("", "secrets", CA_SECRET, &["list", "watch", "update"]);
+    rules.push(events());
     Role { metadata: named(CERTIFICATES, Some(namespace)), rules: Some(rules) }
 }
 
@@ -94,6 +95,10 @@ pub fn bind_role(role: &Role, namespace: &str) -> RoleBinding {
         role_ref: role_ref("Role", name),
         subjects: Some(vec![account(namespace)]),
     }
+}
+
+fn events() -> PolicyRule {
+    rule("events.k8s.io", &["events"], &["create", "patch"])
 }
 
 /// Rights on one object by its name, and the one to create it: RBAC cannot bind that to a name, the policy can.
