@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     path::PathBuf,
     process::Output,
 };
@@ -18,6 +19,7 @@ use crate::support::{SOON, tests};
 tests! {
     Own helm_and_kustomize_render_the_same_objects,
     Own the_two_parts_are_the_whole,
+    Own the_two_parts_can_have_certificates_of_their_own,
     Own the_chart_refuses_wrong_values,
     Own the_chart_brings_argo_cds_settings,
     Own each_way_to_install_is_accepted_and_leaves_nothing_behind,
@@ -144,6 +146,25 @@ async fn the_two_parts_are_the_whole() -> Result<()> {
     Ok(())
 }
 
+/// With another word in place of `cert-manager`, as docs/install.md says.
+async fn the_two_parts_can_have_certificates_of_their_own() -> Result<()> {
+    let copy = tempfile::tempdir()?;
+    let output = Command::new("cp").arg("--recursive").arg(folder("")).arg(copy.path()).output().await?;
+    printed(output, &["cp"])?;
+    for part in ["administrator", "team"] {
+        let folder = copy.path().join("manifests/overlays/namespaced").join(part);
+        let file = folder.join("kustomization.yaml");
+        let text = fs::read_to_string(&file)?;
+        ensure!(text.contains("- ../../cert-manager\n"), "{part} has certificates of nobody's");
+        fs::write(&file, text.replace("- ../../cert-manager\n", "- ../../self-managed\n"))?;
+        let mut kustomize = objects(&run(Program::Kubectl, &["kustomize", &folder.display().to_string()]).await?)?;
+        kustomize.retain(|(kind, ..), _| kind != "Namespace");
+        let values = format!("priorityClassName=,watchNamespaces={{shop,billing}},part={part}");
+        assert_eq!(kustomize, by_helm(Program::Helm4, &values).await?, "{part}");
+    }
+    Ok(())
+}
+
 async fn the_chart_refuses_wrong_values() -> Result<()> {
     let chart = chart();
     for helm in HELMS {
@@ -200,7 +221,7 @@ async fn the_chart_brings_argo_cds_settings() -> Result<()> {
             told.iter().find_map(|line| line.split_once(" > ")).context("the notes tell how to get the patch")?;
         let patch = told.iter().find(|line| line.starts_with("patch ")).context("the notes tell how to apply it")?;
         let path = cluster.folder().join(file).display().to_string();
-        std::fs::write(&path, cluster.kubectl(words(get)).run().await?)?;
+        fs::write(&path, cluster.kubectl(words(get)).run().await?)?;
         cluster
             .kubectl(words(patch).into_iter().map(|word| if word == file { path.clone() } else { word }))
             .run()

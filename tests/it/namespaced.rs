@@ -12,7 +12,7 @@ use crate::support::{
     deployment,
     installation::Installation,
     manifest,
-    namespaced::{Namespaced, SERVED, asked_beyond, change_webhooks},
+    namespaced::{Namespaced, SERVED, asked_beyond, change_webhooks, run_part},
     rights, tests,
 };
 
@@ -56,7 +56,12 @@ async fn it_pins_follows_and_collects_by_roles_alone() -> Result<()> {
     }
     wait_unpinned(world, 0).await?;
     assert!((world.confpin.metric("confpin_leader", "").await? - 1.0).abs() < 0.1);
-    installation.asked_for_nothing_beyond().await
+    installation.asked_for_nothing_beyond().await?;
+
+    run_part(&world.cluster, "uninstall", &[]).await?;
+    let roles = world.cluster.kubectl(["get", "roles,rolebindings", "--all-namespaces", "--output=name"]).run().await?;
+    assert!(!roles.contains("confpin"), "left behind: {roles}");
+    Ok(())
 }
 
 async fn pins_follows_and_collects(shop: &Shop<'_>, kind: Kind) -> Result<()> {

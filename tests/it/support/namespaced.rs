@@ -107,7 +107,7 @@ async fn confpin(cluster: &Cluster, port: u16, arguments: &[&str]) -> Result<Con
 }
 
 /// Runs the commands of a part of the documentation, with more arguments.
-async fn run_part(cluster: &Cluster, part: &str, arguments: &[&str]) -> Result<()> {
+pub async fn run_part(cluster: &Cluster, part: &str, arguments: &[&str]) -> Result<()> {
     for command in docs::commands("../install.md", part)? {
         let command = command.replace("manifests/", concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/"));
         cluster.kubectl(command.split(' ').skip(1).chain(arguments.iter().copied())).run().await?;
