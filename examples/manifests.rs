@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use confpin::argo_cd::settings_patch;
 use confpin::install::{self, policy, rbac};
+use confpin::pin::scope::Scope;
 use confpin::pin::webhook_configuration::{FailurePolicy, PATH, webhook_configuration};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ServiceReference, WebhookClientConfig,
@@ -18,9 +19,10 @@ fn main() -> Result<()> {
     let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
     let (base, self_managed) = (manifests.join("base"), manifests.join("overlays/self-managed"));
     write(&base, "webhook.yaml", &[webhook(install::NAMESPACE)?])?;
-    write(&base, "rbac.yaml", &rights(install::NAMESPACE)?)?;
+    write(&base, "rbac.yaml", &[everywhere(install::NAMESPACE)?, own(install::NAMESPACE)?].concat())?;
     write(&base, "policy.yaml", &policies(install::NAMESPACE)?)?;
     write(&self_managed, "rbac.yaml", &certificate_rights(install::NAMESPACE)?)?;
+    write(&manifests.join("overlays/namespaced/served"), "rbac.yaml", &served(install::NAMESPACE)?)?;
 
     // The chart's templates read these files and fill in what is between braces.
     let (chart, namespace) = (manifests.join("chart/confpin/files"), "{{ .Release.Namespace }}");
@@ -29,7 +31,9 @@ fn main() -> Result<()> {
         webhook.failure_policy = Some("{{ .Values.webhook.failurePolicy }}".to_owned());
     }
     write(&chart, "webhook.yaml", &[document(&configuration)?])?;
-    write(&chart, "rbac.yaml", &rights(namespace)?)?;
+    write(&chart, "rbac-everywhere.yaml", &everywhere(namespace)?)?;
+    write(&chart, "rbac-served.yaml", &served(namespace)?)?;
+    write(&chart, "rbac.yaml", &own(namespace)?)?;
     write(&chart, "policy.yaml", &policies(namespace)?)?;
     write(&chart, "rbac-self-managed.yaml", &certificate_rights(namespace)?)?;
     for folder in [&manifests.join("argocd"), &chart] {
@@ -63,27 +67,38 @@ fn configuration(namespace: &str) -> MutatingWebhookConfiguration {
         port: Some(443),
     };
     let client = WebhookClientConfig { service: Some(service), url: None, ca_bundle: None };
-    webhook_configuration(&client, FailurePolicy::Fail, Some(namespace))
+    webhook_configuration(&client, FailurePolicy::Fail, Some(namespace), &Scope::Cluster)
 }
 
-/// What every installation grants.
-fn rights(namespace: &str) -> Result<[String; 4]> {
-    roles(&rbac::cluster_role(), &rbac::role(namespace), namespace)
+/// What an installation grants in all namespaces.
+fn everywhere(namespace: &str) -> Result<[String; 2]> {
+    cluster_role(&rbac::cluster_role(), namespace)
+}
+
+/// What one grants instead in each namespace that it serves.
+fn served(namespace: &str) -> Result<[String; 2]> {
+    role(&rbac::served_role(), namespace)
+}
+
+/// What every installation grants in its own namespace.
+fn own(namespace: &str) -> Result<[String; 2]> {
+    role(&rbac::role(namespace), namespace)
 }
 
 /// What one with self-managed certificates grants besides.
-fn certificate_rights(namespace: &str) -> Result<[String; 4]> {
-    roles(&rbac::certificates_cluster_role(), &rbac::certificates_role(namespace), namespace)
+fn certificate_rights(namespace: &str) -> Result<Vec<String>> {
+    let everywhere = cluster_role(&rbac::certificates_cluster_role(), namespace)?;
+    Ok([everywhere, role(&rbac::certificates_role(namespace), namespace)?].concat())
 }
 
-/// Two roles and their bindings.
-fn roles(everywhere: &ClusterRole, here: &Role, namespace: &str) -> Result<[String; 4]> {
-    Ok([
-        document(everywhere)?,
-        document(&rbac::bind_cluster_role(everywhere, namespace))?,
-        document(here)?,
-        document(&rbac::bind_role(here))?,
-    ])
+/// A ClusterRole and its binding.
+fn cluster_role(role: &ClusterRole, namespace: &str) -> Result<[String; 2]> {
+    Ok([document(role)?, document(&rbac::bind_cluster_role(role, namespace))?])
+}
+
+/// A Role and its binding.
+fn role(role: &Role, namespace: &str) -> Result<[String; 2]> {
+    Ok([document(role)?, document(&rbac::bind_role(role, namespace))?])
 }
 
 /// What binds confpin's own account.

@@ -54,7 +54,6 @@ pub async fn run(config: Config) -> Result<()> {
 async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     let metrics = Metrics::new();
     let health = Health::default();
-    let synced = config.reconcile.then(|| health.condition("the watches to be synced"));
     let registered = health.condition("the webhook to be registered");
     let client = connect(&config.cluster, USER_AGENT).await?;
     let namespace = config.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
@@ -78,6 +77,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
             admission: Admission {
                 cluster: cluster.clone(),
                 claims: Claims::default(),
+                scope: config.scope.clone(),
                 exemptions: config.exempt.exemptions(),
                 max_references: config.max_references,
             },
@@ -106,7 +106,13 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
         .filter(|_| config.reconcile)
         .map(|lease| Candidate::new(cluster.client(), &namespace, &lease.name, &lease.identity));
     let leadership = candidate.as_ref().map_or_else(Leadership::always, Candidate::leadership);
-    let reconciler = Arc::new(Reconciler::new(&cluster, leadership, settings, metrics.clone()));
+    let reconciler = |namespace| {
+        let (leadership, settings) = (leadership.clone(), settings.clone());
+        let reconciler = Reconciler::new(&cluster, namespace, leadership, settings, metrics.clone());
+        (Arc::new(reconciler), health.condition("the watches to be synced"))
+    };
+    let parts = if config.reconcile { config.scope.parts() } else { Vec::new() };
+    let reconcilers: Vec<_> = parts.into_iter().map(reconciler).collect();
 
     // The admin server tells that the rest is draining, so it ends last.
     let ended = CancellationToken::new();
@@ -114,7 +120,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     let registration = async {
         if let Some((url, ca_pem)) = &register {
             let client = client_by_url(url.with_default_path(PATH), ca_pem);
-            cluster.register_webhook(&client, FailurePolicy::Fail).await?;
+            cluster.register_webhook(&client, FailurePolicy::Fail, &config.scope).await?;
             tracing::info!(%url, "registered the webhook");
         }
         registered.set(true);
@@ -128,9 +134,9 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     };
     let admin = async { Ok(admin::run(admin_listener, health, metrics, ended.clone()).await?) };
     let reconcile = async {
-        match synced {
-            Some(synced) => work::run(reconciler, decisions, synced, stop.clone()).await,
-            None => {
+        match config.reconcile {
+            true => work::run(reconcilers, decisions, stop.clone()).await,
+            false => {
                 drop(decisions);
                 stop.cancelled().await;
             }

@@ -77,6 +77,11 @@ pub struct Args {
     #[arg(long, env = "CONFPIN_NAMESPACE", value_name = "NAME", help_heading = "Cluster")]
     pub namespace: Option<String>,
 
+    /// Serve only this namespace, with the rights of a Role in it and no ClusterRole; without the option all are served. May
+    /// be repeated, or be a list.
+    #[arg(long, env = "CONFPIN_WATCH_NAMESPACE", value_name = "NAME", value_delimiter = ',', help_heading = "Cluster")]
+    pub watch_namespace: Vec<ObjectName>,
+
     /// Reconcile only while holding this Lease, so that of several replicas one does. Needs --identity.
     #[arg(long, env = "CONFPIN_LEASE", value_name = "NAME", requires = "identity", help_heading = "Cluster")]
     pub lease: Option<ObjectName>,

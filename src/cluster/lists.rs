@@ -11,7 +11,8 @@ const PAGE: u32 = 500;
 
 impl Cluster {
     /// The objects of a resource in a namespace, or in all of them.
-    pub(super) fn objects(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+    #[must_use]
+    pub fn objects(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
         match namespace {
             Some(namespace) => Api::namespaced_with(self.client(), namespace, resource),
             None => Api::all_with(self.client(), resource),

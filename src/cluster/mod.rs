@@ -83,21 +83,16 @@ impl Cluster {
         Ok(found.map(|namespace| namespace.metadata))
     }
 
-    /// Reads a namespace. Where confpin may not (an installation without cluster-wide rights) or it is gone, the
-    /// defaults hold.
+    /// Reads a namespace. Where it is gone, the defaults hold.
     ///
     /// # Errors
-    /// When the API server cannot be asked.
+    /// When the API server refuses or cannot be asked: a namespace that opts out must not be taken for one that does not.
     pub async fn namespace(&self, name: &str) -> Result<NamespaceState, Error> {
-        match self.namespace_metadata(name).await {
-            Ok(None) => Ok(NamespaceState::default()),
-            Ok(Some(metadata)) => Ok(NamespaceState {
-                opts_out: metadata.annotations.as_ref().is_some_and(meta::opts_out),
-                terminating: metadata.deletion_timestamp.is_some(),
-            }),
-            Err(error) if error.is_forbidden() => Ok(NamespaceState::default()),
-            Err(error) => Err(error),
-        }
+        let metadata = self.namespace_metadata(name).await?.unwrap_or_default();
+        Ok(NamespaceState {
+            opts_out: metadata.annotations.as_ref().is_some_and(meta::opts_out),
+            terminating: metadata.deletion_timestamp.is_some(),
+        })
     }
 }
 

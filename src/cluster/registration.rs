@@ -6,10 +6,12 @@ use kube::api::{Patch, PatchParams};
 
 use crate::cluster::{Cluster, Error, retry};
 use crate::pin::meta;
+use crate::pin::scope::Scope;
 use crate::pin::webhook_configuration::{FailurePolicy, NAME, webhook_configuration};
 
 impl Cluster {
-    /// Creates or updates the MutatingWebhookConfiguration so that the API server calls `client`.
+    /// Creates or updates the MutatingWebhookConfiguration so that the API server calls `client` about the workloads of
+    /// `scope`.
     ///
     /// # Errors
     /// When the API server refuses or cannot be asked.
@@ -17,10 +19,11 @@ impl Cluster {
         &self,
         client: &WebhookClientConfig,
         failure_policy: FailurePolicy,
+        scope: &Scope,
     ) -> Result<(), Error> {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client());
         let params = PatchParams::apply(meta::FIELD_MANAGER).force();
-        let configuration = Patch::Apply(webhook_configuration(client, failure_policy, None));
+        let configuration = Patch::Apply(webhook_configuration(client, failure_policy, None, scope));
         let action = format!("register the MutatingWebhookConfiguration {NAME}");
         retry::transient(&action, || api.patch(NAME, &params, &configuration)).await?;
         Ok(())

@@ -14,6 +14,7 @@ use jiff::SignedDuration;
 
 use crate::cli::serve::Args;
 use crate::pin::exempt::{Exemptions, Mark};
+use crate::pin::scope::Scope;
 use crate::trust::Lives;
 use crate::webhook::server::Limits;
 pub use value::{ByteSize, LogFormat, ObjectName, OnError, Period, WebhookUrl};
@@ -48,6 +49,8 @@ pub struct Config {
     pub cluster: ClusterAccess,
     /// The namespace that this replica is installed in; else the one of its service account or its kubeconfig's context.
     pub namespace: Option<String>,
+    /// The namespaces whose workloads are served.
+    pub scope: Scope,
     /// Whether this process reconciles, or only answers admissions.
     pub reconcile: bool,
     /// The Lease without which nothing is reconciled; `None` for a program that has no other replica.
@@ -211,6 +214,7 @@ impl TryFrom<Args> for Config {
             client_ca: args.client_ca,
             cluster: ClusterAccess { kubeconfig: args.kubeconfig, context: args.context },
             namespace: args.namespace,
+            scope: Scope::of(args.watch_namespace.iter().map(ToString::to_string)),
             lease: args
                 .lease
                 .zip(args.identity)

@@ -47,6 +47,15 @@ fn a_lease_has_an_identity() {
 }
 
 #[test]
+fn the_namespaces_to_watch_are_a_list_and_repeatable() {
+    assert_eq!(parse(FILES).unwrap().scope, Scope::Cluster);
+    let config = parse(&format!("{FILES} --watch-namespace shop,billing --watch-namespace web")).unwrap();
+    assert_eq!(config.scope, Scope::of(["billing", "shop", "web"].map(str::to_owned)));
+    // An empty variable of the environment must not be taken for the whole cluster.
+    assert!(parse(&format!("{FILES} --watch-namespace=")).unwrap_err().contains("--watch-namespace"));
+}
+
+#[test]
 fn a_settle_of_0_turns_it_off() {
     assert_eq!(parse(&format!("{FILES} --settle 0")).unwrap().settle, None);
 }

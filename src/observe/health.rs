@@ -2,7 +2,7 @@
 //!
 //! How it is asked over HTTP is [`crate::webhook::server::admin`]'s.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Readiness. Clones share one state.
@@ -13,23 +13,23 @@ pub struct Health {
 
 #[derive(Debug, Default)]
 struct State {
-    conditions: BTreeMap<&'static str, bool>,
+    conditions: Vec<(&'static str, bool)>,
     draining: bool,
 }
 
 /// One condition of readiness, to be reported by the part of the program that it is about.
 #[derive(Debug, Clone)]
 pub struct Condition {
-    name: &'static str,
+    place: usize,
     health: Health,
 }
 
 impl Health {
-    /// Adds a condition that is not met yet. `name` completes "waiting for …".
+    /// Adds a condition that is not met yet. `name` completes "waiting for …", and several may have the same.
     pub fn condition(&self, name: &'static str) -> Condition {
-        let condition = Condition { name, health: self.clone() };
-        condition.set(false);
-        condition
+        let mut state = self.state();
+        state.conditions.push((name, false));
+        Condition { place: state.conditions.len() - 1, health: self.clone() }
     }
 
     /// The process is about to end: it is never ready again.
@@ -45,9 +45,9 @@ impl Health {
     pub fn ready(&self) -> Result<(), Vec<String>> {
         let state = self.state();
         let draining = state.draining.then(|| "draining".to_owned());
-        let unmet = state.conditions.iter().filter(|(_, met)| !**met);
+        let unmet: BTreeSet<_> = state.conditions.iter().filter(|(_, met)| !met).map(|(name, _)| name).collect();
         let reasons: Vec<_> =
-            draining.into_iter().chain(unmet.map(|(name, _)| format!("waiting for {name}"))).collect();
+            draining.into_iter().chain(unmet.into_iter().map(|name| format!("waiting for {name}"))).collect();
         if reasons.is_empty() { Ok(()) } else { Err(reasons) }
     }
 
@@ -60,7 +60,9 @@ impl Health {
 impl Condition {
     /// Reports whether the condition is met.
     pub fn set(&self, met: bool) {
-        self.health.state().conditions.insert(self.name, met);
+        if let Some((_, is_met)) = self.health.state().conditions.get_mut(self.place) {
+            *is_met = met;
+        }
     }
 }
 
@@ -79,6 +81,17 @@ mod tests {
         assert_eq!(health.ready(), Ok(()));
         watches.set(false);
         assert!(health.ready().is_err());
+    }
+
+    #[test]
+    fn conditions_of_one_name_are_each_to_be_met_and_are_told_once() {
+        let health = Health::default();
+        let (one, other) = (health.condition("watches"), health.condition("watches"));
+        assert_eq!(health.ready().unwrap_err(), ["waiting for watches"]);
+        one.set(true);
+        assert_eq!(health.ready().unwrap_err(), ["waiting for watches"]);
+        other.set(true);
+        assert_eq!(health.ready(), Ok(()));
     }
 
     #[test]

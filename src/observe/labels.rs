@@ -82,6 +82,8 @@ label! {
         TooManyReferences = "too-many-references",
         /// Other objects have every name that the snapshot could have.
         NamesTaken = "names-taken",
+        /// confpin does not watch the namespace.
+        NotWatched = "not-watched",
     }
 }
 

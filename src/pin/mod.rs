@@ -17,6 +17,7 @@ pub mod record;
 pub mod references;
 pub mod refresh;
 pub mod request;
+pub mod scope;
 pub mod snapshot;
 pub mod template;
 pub mod warning;

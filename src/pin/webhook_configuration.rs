@@ -11,6 +11,7 @@ use kube::api::ObjectMeta;
 
 use crate::pin::kinds::{WORKLOADS, WorkloadKind};
 use crate::pin::meta;
+use crate::pin::scope::Scope;
 
 /// Path of the webhook on the server.
 pub const PATH: &str = "/mutate";
@@ -34,7 +35,7 @@ pub enum FailurePolicy {
     Ignore,
 }
 
-/// The configuration by which an API server sends workloads to `client`.
+/// The configuration by which an API server sends the workloads of `scope` to `client`.
 ///
 /// `own_namespace` is the one that confpin runs in, if any: it is never matched, so that confpin can come up with all
 /// its replicas down.
@@ -43,15 +44,21 @@ pub fn webhook_configuration(
     client: &WebhookClientConfig,
     failure_policy: FailurePolicy,
     own_namespace: Option<&str>,
+    scope: &Scope,
 ) -> MutatingWebhookConfiguration {
+    let by_name = |operator: &str, names: Vec<String>| LabelSelectorRequirement {
+        key: "kubernetes.io/metadata.name".to_owned(),
+        operator: operator.to_owned(),
+        values: Some(names),
+    };
     let excluded = EXCLUDED_NAMESPACES.into_iter().chain(own_namespace).map(str::to_owned).collect();
+    let mut expressions = vec![by_name("NotIn", excluded)];
+    if let Scope::Namespaces(namespaces) = scope {
+        expressions.push(by_name("In", namespaces.iter().cloned().collect()));
+    }
     let namespaces = LabelSelector {
         match_labels: Some(BTreeMap::from([(meta::PIN.to_owned(), meta::ENABLED.to_owned())])),
-        match_expressions: Some(vec![LabelSelectorRequirement {
-            key: "kubernetes.io/metadata.name".to_owned(),
-            operator: "NotIn".to_owned(),
-            values: Some(excluded),
-        }]),
+        match_expressions: Some(expressions),
     };
     let webhook = |kind: &&WorkloadKind| MutatingWebhook {
         name: format!("{}.{}.confpin.dev", kind.plural, kind.group.replace('.', "-")),
@@ -132,7 +139,7 @@ mod tests {
 
     fn configuration(own_namespace: Option<&str>) -> MutatingWebhookConfiguration {
         let client = client_by_url("https://confpin.example/mutate".to_owned(), "the CA");
-        webhook_configuration(&client, FailurePolicy::Ignore, own_namespace)
+        webhook_configuration(&client, FailurePolicy::Ignore, own_namespace, &Scope::Cluster)
     }
 
     #[test]
@@ -159,6 +166,20 @@ mod tests {
             let expressions = selector.and_then(|selector| selector.match_expressions).unwrap_or_default();
             assert_eq!(expressions[0].operator, "NotIn");
             assert_eq!(expressions[0].values.as_deref().unwrap_or_default(), expected);
+        }
+    }
+
+    #[test]
+    fn only_the_namespaces_that_are_watched_are_sent() {
+        let scope = Scope::of(["shop", "billing"].map(str::to_owned));
+        let client = client_by_url("https://confpin.example/mutate".to_owned(), "the CA");
+        let configuration = webhook_configuration(&client, FailurePolicy::Fail, None, &scope);
+        for webhook in configuration.webhooks.unwrap_or_default() {
+            let selector = webhook.namespace_selector.unwrap_or_default();
+            assert!(selector.match_labels.is_some_and(|labels| labels.contains_key(meta::PIN)));
+            let expressions = selector.match_expressions.unwrap_or_default();
+            assert_eq!((expressions.len(), expressions[1].operator.as_str()), (2, "In"));
+            assert_eq!(expressions[1].values.as_deref().unwrap_or_default(), ["billing", "shop"]);
         }
     }
 

@@ -4,11 +4,15 @@
 //! Watches feed an index of workloads and holders and a store of snapshots' metadata. Every event puts the snapshots
 //! that it concerns on a queue, where kube's `applier` hands each to [`owners::reconcile`], one at a time a snapshot;
 //! and workloads that follow their sources on another, for [`refresh`].
+//!
+//! A [`Reconciler`] is of a whole cluster, or of one namespace where confpin has rights in some only: nothing that it
+//! knows reaches beyond a namespace, so those of several need to know nothing of each other.
 
 mod decisions;
 mod heal;
 pub mod index;
 mod many;
+mod namespaces;
 mod orphans;
 mod owners;
 mod refresh;
@@ -25,7 +29,7 @@ use kube::core::PartialObjectMeta;
 use crate::cluster::Cluster;
 use crate::cluster::events::Events;
 use crate::cluster::lease::Leadership;
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::{Metrics, Share};
 use crate::pin::exempt::Exemptions;
 use crate::reconcile::decisions::Decisions;
 use crate::reconcile::heal::Looked;
@@ -50,9 +54,12 @@ pub struct Settings {
 /// The reconciler's state.
 pub struct Reconciler {
     cluster: Cluster,
+    namespace: Option<String>,
     leadership: Leadership,
     settings: Settings,
     metrics: Metrics,
+    unpinned: Share,
+    delayed: Share,
     events: Events,
     index: Mutex<Index>,
     decisions: Mutex<Decisions>,
@@ -63,19 +70,34 @@ pub struct Reconciler {
 const CATCH_UP: Duration = Duration::from_millis(200);
 
 impl Reconciler {
-    /// A reconciler that knows nothing yet, and changes something only while `leadership` is held.
+    /// A reconciler of `namespace`, or of all, that knows nothing yet, and changes something only while `leadership` is
+    /// held.
     #[must_use]
-    pub fn new(cluster: &Cluster, leadership: Leadership, settings: Settings, metrics: Metrics) -> Self {
+    pub fn new(
+        cluster: &Cluster,
+        namespace: Option<String>,
+        leadership: Leadership,
+        settings: Settings,
+        metrics: Metrics,
+    ) -> Self {
         Self {
             events: Events::new(cluster),
             cluster: cluster.led_by(leadership.clone()),
+            namespace,
             leadership,
             decisions: Mutex::new(Decisions::new(settings.settle)),
             index: Mutex::new(Index::new(settings.exemptions.clone())),
             settings,
+            unpinned: metrics.unpinned(),
+            delayed: metrics.delayed(),
             metrics,
             looked: Mutex::default(),
         }
+    }
+
+    /// Whether a namespace is its own.
+    fn is_of(&self, namespace: &str) -> bool {
+        self.namespace.as_deref().is_none_or(|own| own == namespace)
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {

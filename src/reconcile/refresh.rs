@@ -37,7 +37,7 @@ pub(super) async fn run(reconciler: Arc<Reconciler>, requests: &mut UnboundedRec
     // Their moment of settling is over before their turn comes, and they are owed a refresh all the same.
     let mut owed = HashSet::new();
     loop {
-        reconciler.metrics.set_delayed(waiting.len());
+        reconciler.delayed.set(waiting.len());
         let workload = tokio::select! {
             request = requests.next() => {
                 let Some(workload) = request else { return };

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use futures::channel::mpsc::UnboundedSender;
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
@@ -20,8 +20,8 @@ use crate::pin::claim;
 use crate::pin::kinds::WorkloadKind;
 use crate::pin::meta;
 use crate::pin::notice::{Notice, notices};
-use crate::pin::objects::{Holder, NamespaceFacts, WorkloadState};
-use crate::pin::record::Record;
+use crate::pin::objects::{Holder, WorkloadState};
+use crate::pin::record::{Decided, Record};
 use crate::pin::refresh::{Follows, sources_to_read};
 use crate::pin::snapshot;
 use crate::reconcile::index::{Key, WorkloadKey, workload_key};
@@ -42,7 +42,7 @@ pub(super) struct Feed {
 }
 
 /// What a watch tells.
-enum Change<K> {
+pub(super) enum Change<K> {
     /// An object is new or has changed.
     Put(K),
     /// An object is gone.
@@ -126,19 +126,12 @@ impl Feed {
         .await;
     }
 
-    /// Namespaces.
-    pub(super) async fn namespaces(self) {
-        let api: Api<PartialObjectMeta<Namespace>> = Api::all(self.reconciler.cluster.client());
-        let events = watcher(api, watcher::Config::default()).backoff(Pauses::default());
-        self.follow("namespaces", events, |change| {
-            match change {
-                Change::Put(namespace) => self.put_namespace(&namespace),
-                Change::Gone(namespace) => self.reconciler.index().put_namespace(&namespace.name_any(), None),
-                Change::Listed(_) => {}
-            }
-            self.count_unpinned();
-        })
-        .await;
+    /// Takes in a decision of this replica's webhook.
+    pub(super) fn decided(&self, decided: Decided) {
+        let workload = (decided.kind, Key::new(&decided.namespace, &decided.name));
+        if self.reconciler.decisions().decided(decided, Instant::now()) {
+            let _ = self.workloads.unbounded_send(workload);
+        }
     }
 
     fn put_workload(&self, workload: WorkloadState, complete: bool) {
@@ -185,20 +178,6 @@ impl Feed {
         self.refresh(workloads);
     }
 
-    fn put_namespace(&self, namespace: &PartialObjectMeta<Namespace>) {
-        let name = namespace.name_any();
-        let facts = NamespaceFacts::new(&namespace.metadata);
-        let workloads: Vec<_> = {
-            let mut index = self.reconciler.index();
-            if index.namespace(&name) == facts {
-                return;
-            }
-            index.put_namespace(&name, Some(facts));
-            index.workloads_in(&name).cloned().collect()
-        };
-        self.refresh(workloads);
-    }
-
     fn look_at(&self, configmaps: impl IntoIterator<Item = Key>) {
         for key in configmaps {
             let _ = self.snapshots.unbounded_send(ObjectRef::new(&key.name).within(&key.namespace));
@@ -206,7 +185,7 @@ impl Feed {
     }
 
     /// Puts those of the workloads on the queue that follow their sources, or miss one.
-    fn refresh(&self, workloads: impl IntoIterator<Item = WorkloadKey>) {
+    pub(super) fn refresh(&self, workloads: impl IntoIterator<Item = WorkloadKey>) {
         for key in workloads {
             if self.follows(&key) {
                 let _ = self.workloads.unbounded_send(key);
@@ -228,13 +207,13 @@ impl Feed {
         !sources_to_read(&record, &workload.configmaps, follows).is_empty()
     }
 
-    fn count_unpinned(&self) {
-        self.reconciler.metrics.set_unpinned(self.reconciler.index().unpinned());
+    pub(super) fn count_unpinned(&self) {
+        self.reconciler.unpinned.set(self.reconciler.index().unpinned());
     }
 
     /// Tells every change that a watch shows. A watch that fails is started again; one of a kind that the cluster does
     /// not have, or no longer has, shows an empty list each time, so that no restart is needed once it is installed.
-    async fn follow<K: kube::Resource>(
+    pub(super) async fn follow<K: kube::Resource>(
         &self,
         name: &'static str,
         events: impl Stream<Item = watcher::Result<Event<K>>>,
@@ -266,18 +245,27 @@ impl Feed {
             let listed = matches!(change, Change::Listed(_));
             tell(change);
             if listed && std::mem::take(&mut first) {
-                self.listed.send_modify(|count| *count += 1);
+                self.has_listed();
             }
         }
     }
 
+    /// A watch has listed everything for the first time.
+    pub(super) fn has_listed(&self) {
+        self.listed.send_modify(|count| *count += 1);
+    }
+
     fn objects(&self, resource: &ApiResource) -> impl Stream<Item = watcher::Result<Event<DynamicObject>>> + use<> {
-        let api: Api<DynamicObject> = Api::all_with(self.reconciler.cluster.client(), resource);
+        let api = self.reconciler.cluster.objects(resource, self.reconciler.namespace.as_deref());
         watcher(api, watcher::Config::default()).backoff(Pauses::default())
     }
 
     fn configmaps(&self, labels: &str) -> impl Stream<Item = watcher::Result<Event<Snapshot>>> + use<> {
-        let api: Api<PartialObjectMeta<ConfigMap>> = Api::all(self.reconciler.cluster.client());
+        let client = self.reconciler.cluster.client();
+        let api: Api<PartialObjectMeta<ConfigMap>> = match &self.reconciler.namespace {
+            Some(namespace) => Api::namespaced(client, namespace),
+            None => Api::all(client),
+        };
         watcher(api, watcher::Config::default().labels(labels)).backoff(Pauses::default())
     }
 }

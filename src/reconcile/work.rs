@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, unbounded};
@@ -25,37 +25,47 @@ const CONCURRENCY: u16 = 16;
 /// How long before a snapshot whose turn failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Reconciles until `stop`. `synced` is met once everything has been listed; `decisions` are the webhook's.
+/// Reconciles until `stop`. The condition beside each reconciler is met once it has listed everything; `decisions` are
+/// the webhook's.
 pub async fn run(
-    reconciler: Arc<Reconciler>,
+    reconcilers: Vec<(Arc<Reconciler>, Condition)>,
     mut decisions: UnboundedReceiver<Decided>,
-    synced: Condition,
     stop: CancellationToken,
 ) {
+    let mut tasks = JoinSet::new();
+    let feeds: Vec<_> =
+        reconcilers.into_iter().map(|(reconciler, synced)| start(reconciler, synced, &mut tasks)).collect();
+    tasks.spawn(async move {
+        while let Some(decided) = decisions.next().await {
+            if let Some(feed) = feeds.iter().find(|feed| feed.reconciler.is_of(&decided.namespace)) {
+                feed.decided(decided);
+            }
+        }
+    });
+    // None of them ends by itself, but for a mistake: then the program is to end, and not to go on without.
+    tokio::select! {
+        () = stop.cancelled() => {}
+        ended = tasks.join_next() => tracing::error!(?ended, "a part of the reconciler ended"),
+    }
+}
+
+/// Starts the tasks of one reconciler. Returns what takes in the webhook's decisions.
+fn start(reconciler: Arc<Reconciler>, synced: Condition, tasks: &mut JoinSet<()>) -> Feed {
     let (snapshots, snapshot_requests) = unbounded();
     let (workloads, workload_requests) = unbounded();
     let (notices, mut told) = unbounded();
     let (listed, mut is_listed) = tokio::sync::watch::channel(0_usize);
     let feed = Feed { reconciler: reconciler.clone(), snapshots, workloads, notices, listed: Arc::new(listed) };
 
-    let mut tasks = JoinSet::new();
+    let before = tasks.len();
     let (reader, writer) = store::<Snapshot>();
     WORKLOADS.into_iter().for_each(|kind| drop(tasks.spawn(feed.clone().workloads(kind))));
     tasks.spawn(feed.clone().holders());
     tasks.spawn(feed.clone().snapshots(writer));
     tasks.spawn(feed.clone().sources());
     tasks.spawn(feed.clone().namespaces());
-    let watches = tasks.len();
+    let watches = tasks.len() - before;
 
-    let (noting, noted) = (reconciler.clone(), feed.workloads.clone());
-    tasks.spawn(async move {
-        while let Some(decided) = decisions.next().await {
-            let workload = (decided.kind, Key::new(&decided.namespace, &decided.name));
-            if noting.decisions().decided(decided, Instant::now()) {
-                let _ = noted.unbounded_send(workload);
-            }
-        }
-    });
     let telling = reconciler.clone();
     tasks.spawn(async move {
         while let Some((workload, notice)) = told.next().await {
@@ -64,19 +74,16 @@ pub async fn run(
             }
         }
     });
+    let leading = feed.clone();
     tasks.spawn(async move {
         // Half a picture would show holders missing, so nothing is judged before the first lists are complete.
         if is_listed.wait_for(|listed| *listed >= watches).await.is_err() {
             return;
         }
         synced.set(true);
-        lead(&reconciler, &feed, &reader, snapshot_requests, workload_requests).await;
+        lead(&reconciler, &leading, &reader, snapshot_requests, workload_requests).await;
     });
-    // None of them ends by itself, but for a mistake: then the program is to end, and not to go on without.
-    tokio::select! {
-        () = stop.cancelled() => {}
-        ended = tasks.join_next() => tracing::error!(?ended, "a part of the reconciler ended"),
-    }
+    feed
 }
 
 /// Works off the queues whenever this replica leads. The watches run in every replica, so that a new leader knows all from
@@ -96,7 +103,8 @@ async fn lead(
             Some(_) = snapshots.next() => continue,
             Some(_) = workloads.next() => continue,
         }
-        tracing::info!("this replica reconciles");
+        let namespace = reconciler.namespace.as_deref();
+        tracing::info!(namespace, "this replica reconciles");
         reconciler.metrics.leads(true);
         feed.everything(reader);
         tokio::select! {
@@ -105,7 +113,7 @@ async fn lead(
             () = refresh::run(reconciler.clone(), &mut workloads) => {}
         }
         // What was under way is dropped where it stood: the next leader looks at everything.
-        tracing::info!("this replica does not reconcile any more");
+        tracing::info!(namespace, "this replica does not reconcile any more");
         reconciler.metrics.leads(false);
     }
 }

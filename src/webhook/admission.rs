@@ -14,6 +14,7 @@ use crate::pin::exempt::Exemptions;
 use crate::pin::patch::patch;
 use crate::pin::record::Record;
 use crate::pin::request::Request;
+use crate::pin::scope::Scope;
 use crate::pin::warning::Warning;
 use crate::webhook::claims::Claims;
 use crate::webhook::refusal::Refusal;
@@ -29,6 +30,8 @@ pub struct Admission {
     pub cluster: Cluster,
     /// The claims of all requests that are under way.
     pub claims: Claims,
+    /// The namespaces whose workloads can be pinned.
+    pub scope: Scope,
     /// What is never pinned.
     pub exemptions: Exemptions,
     /// The most ConfigMaps of one template.
@@ -82,6 +85,8 @@ impl Admission {
                 let patch = patch(request.kind, &request.new, &[], record.as_deref());
                 return Ok(Admitted { patch, ..Admitted::unchanged(Outcome::Unchanged) });
             }
+            // All that follows needs rights in the namespace.
+            Assessment::Ask(_) if !self.scope.contains(&namespace) => return Err(Refusal::NotWatched { namespace }),
             Assessment::Ask(asked) => (asked.names(), asked.likely_snapshots()),
         };
         self.check_number(names.len())?;

@@ -107,7 +107,8 @@ impl Handler {
         tracing::warn!(error = %refusal, ?took, "not pinned");
         self.metrics.not_pinned(refusal.reason());
         let (kind, dry_run) = (question.request.kind.kind, question.dry_run);
-        if !dry_run {
+        // Where confpin does not watch it may write no Event either.
+        if !dry_run && refusal.reason() != DenyReason::NotWatched {
             self.tell(question, refusal);
         }
         let (outcome, answer) = match self.on_error {

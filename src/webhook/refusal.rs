@@ -31,6 +31,15 @@ pub enum Refusal {
         /// The most.
         most: usize,
     },
+    /// The API server was told to ask about a namespace that confpin has no rights in.
+    #[error(
+        "confpin does not watch the namespace {namespace}: add it to --watch-namespace and grant the rights in it, or \
+         leave it out of the webhook configuration's namespaceSelector"
+    )]
+    NotWatched {
+        /// The namespace.
+        namespace: String,
+    },
     /// The time that the API server granted is over.
     #[error(
         "confpin could not pin this workload in the time that the API server grants: it or the API server is overloaded; try again"
@@ -57,6 +66,7 @@ impl Refusal {
             Self::Cluster { .. } => DenyReason::Invalid,
             Self::Snapshot { .. } => DenyReason::NamesTaken,
             Self::TooManyReferences { .. } => DenyReason::TooManyReferences,
+            Self::NotWatched { .. } => DenyReason::NotWatched,
             Self::Deadline => DenyReason::Timeout,
         }
     }
@@ -65,7 +75,7 @@ impl Refusal {
     #[must_use]
     pub fn code(&self) -> u16 {
         match self.reason() {
-            DenyReason::Forbidden => 403,
+            DenyReason::Forbidden | DenyReason::NotWatched => 403,
             DenyReason::Invalid | DenyReason::InvalidRequest | DenyReason::TooManyReferences => 422,
             DenyReason::NamesTaken => 409,
             DenyReason::Unavailable => 503,
@@ -82,7 +92,7 @@ fn cure(cause: &cluster::Error) -> &'static str {
         403 if message.contains("exceeded quota") || message.contains("failed quota") => {
             "raise the namespace's quota for ConfigMaps, or lower revisionHistoryLimit so that fewer snapshots are kept"
         }
-        403 if message.contains("cannot") => "give confpin's ServiceAccount this right (see its ClusterRole)",
+        403 if message.contains("cannot") => "give confpin's ServiceAccount this right (see its roles)",
         403 => {
             "a policy or admission plugin refuses the snapshot: exempt ConfigMaps with the label confpin.dev/snapshot=true from it"
         }

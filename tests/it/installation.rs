@@ -1,6 +1,11 @@
 //! The manifests: kustomize and Helm render the same objects, and a real API server takes them and lets them go.
 
-use std::{collections::BTreeMap, path::PathBuf, process::Output};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+    process::Output,
+};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -13,26 +18,37 @@ use crate::support::{SOON, tests};
 
 tests! {
     Own helm_and_kustomize_render_the_same_objects,
+    Own the_two_parts_are_the_whole,
+    Own the_two_parts_can_have_certificates_of_their_own,
     Own the_chart_refuses_wrong_values,
     Own the_chart_brings_argo_cds_settings,
     Own each_way_to_install_is_accepted_and_leaves_nothing_behind,
 }
 
 const NAMESPACE: &str = "confpin-system";
-const MODES: [&str; 2] = ["self-managed", "cert-manager"];
+/// The overlays, and the values by which the chart makes the same.
+const OVERLAYS: [(&str, &str); 4] = [
+    ("self-managed", "certificates=self-managed"),
+    ("cert-manager", "certificates=cert-manager"),
+    (
+        "namespaced/administrator",
+        "certificates=cert-manager,priorityClassName=,watchNamespaces={shop,billing},part=administrator",
+    ),
+    ("namespaced/team", "certificates=cert-manager,priorityClassName=,watchNamespaces={shop,billing},part=team"),
+];
 const HELMS: [Program; 2] = [Program::Helm3, Program::Helm4];
 /// Helm, built by its module alone, takes itself for one of an old Kubernetes.
 const KUBE_VERSION: &str = "--kube-version=1.36.3";
 
-/// Objects by kind and name.
-type Objects = BTreeMap<(String, String), Value>;
+/// Objects by kind, namespace and name.
+type Objects = BTreeMap<(String, String, String), Value>;
 
 fn folder(path: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "manifests", path].iter().collect()
 }
 
-fn overlay(mode: &str) -> String {
-    folder(&format!("overlays/{mode}")).display().to_string()
+fn overlay(name: &str) -> String {
+    folder(&format!("overlays/{name}")).display().to_string()
 }
 
 fn chart() -> String {
@@ -61,14 +77,14 @@ fn printed(output: Output, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-async fn by_kustomize(mode: &str) -> Result<Objects> {
-    objects(&run(Program::Kubectl, &["kustomize", &overlay(mode)]).await?)
+async fn by_kustomize(name: &str) -> Result<Objects> {
+    objects(&run(Program::Kubectl, &["kustomize", &overlay(name)]).await?)
 }
 
-async fn by_helm(helm: Program, mode: &str) -> Result<Objects> {
+async fn by_helm(helm: Program, values: &str) -> Result<Objects> {
     let (chart, namespace) = (chart(), format!("--namespace={NAMESPACE}"));
-    let mode = format!("--set=certificates={mode}");
-    objects(&run(helm, &["template", "confpin", &chart, &namespace, KUBE_VERSION, &mode]).await?)
+    let values = format!("--set={values}");
+    objects(&run(helm, &["template", "confpin", &chart, &namespace, KUBE_VERSION, &values]).await?)
 }
 
 /// The objects of a YAML file, less what Helm adds to mark them as its own.
@@ -82,24 +98,69 @@ fn objects(text: &str) -> Result<Objects> {
             });
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        ((text(&object["kind"]), text(&object["metadata"]["name"])), object)
+        let metadata = &object["metadata"];
+        ((text(&object["kind"]), text(&metadata["namespace"]), text(&metadata["name"])), object)
     });
     Ok(objects.collect())
 }
 
 async fn helm_and_kustomize_render_the_same_objects() -> Result<()> {
-    for mode in MODES {
-        let mut kustomize = by_kustomize(mode).await?;
+    for (overlay, values) in OVERLAYS {
+        let mut kustomize = by_kustomize(overlay).await?;
         // Helm makes the namespace before it looks at a chart.
-        let namespace = kustomize.remove(&("Namespace".to_owned(), NAMESPACE.to_owned()));
-        assert!(namespace.is_some() && kustomize.len() > 15, "{mode}: {:?}", kustomize.keys());
+        let namespace = kustomize.remove(&("Namespace".to_owned(), String::new(), NAMESPACE.to_owned()));
+        let is_team = overlay == "namespaced/team";
+        assert!(namespace.is_some() != is_team && kustomize.len() > 10, "{overlay}: {:?}", kustomize.keys());
         for helm in HELMS {
-            let chart = by_helm(helm, mode).await?;
-            assert_eq!(kustomize.keys().collect::<Vec<_>>(), chart.keys().collect::<Vec<_>>(), "{mode}, {helm:?}");
+            let chart = by_helm(helm, values).await?;
+            assert_eq!(kustomize.keys().collect::<Vec<_>>(), chart.keys().collect::<Vec<_>>(), "{overlay}, {helm:?}");
             for (name, object) in &kustomize {
-                assert_eq!(object, &chart[name], "{mode}, {helm:?}: {name:?}");
+                assert_eq!(object, &chart[name], "{overlay}, {helm:?}: {name:?}");
             }
         }
+    }
+    Ok(())
+}
+
+/// A team may install nothing that is in no namespace, and no quota.
+async fn the_two_parts_are_the_whole() -> Result<()> {
+    for (certificates, cluster_roles) in [("self-managed", &["confpin-certificates"][..]), ("cert-manager", &[])] {
+        for helm in HELMS {
+            let part = async |part: &str| {
+                by_helm(helm, &format!("certificates={certificates},watchNamespaces={{shop,billing}},part={part}"))
+                    .await
+            };
+            let (mut administrator, team, all) =
+                (part("administrator").await?, part("team").await?, part("all").await?);
+            let is_teams =
+                |(kind, namespace, _): &(String, String, String)| !namespace.is_empty() && kind != "ResourceQuota";
+            assert!(team.keys().all(is_teams) && !administrator.keys().any(is_teams), "{certificates}, {helm:?}");
+            let namespaces: BTreeSet<_> = team.keys().map(|(_, namespace, _)| namespace.as_str()).collect();
+            assert_eq!(namespaces, BTreeSet::from(["billing", NAMESPACE, "shop"]));
+            let found = administrator.keys().filter(|(kind, ..)| kind == "ClusterRole").map(|(.., name)| name.as_str());
+            assert_eq!(found.collect::<Vec<_>>(), cluster_roles);
+            administrator.extend(team);
+            assert_eq!(administrator, all, "{certificates}, {helm:?}");
+        }
+    }
+    Ok(())
+}
+
+/// With another word in place of `cert-manager`, as docs/install.md says.
+async fn the_two_parts_can_have_certificates_of_their_own() -> Result<()> {
+    let copy = tempfile::tempdir()?;
+    let output = Command::new("cp").arg("--recursive").arg(folder("")).arg(copy.path()).output().await?;
+    printed(output, &["cp"])?;
+    for part in ["administrator", "team"] {
+        let folder = copy.path().join("manifests/overlays/namespaced").join(part);
+        let file = folder.join("kustomization.yaml");
+        let text = fs::read_to_string(&file)?;
+        ensure!(text.contains("- ../../cert-manager\n"), "{part} has certificates of nobody's");
+        fs::write(&file, text.replace("- ../../cert-manager\n", "- ../../self-managed\n"))?;
+        let mut kustomize = objects(&run(Program::Kubectl, &["kustomize", &folder.display().to_string()]).await?)?;
+        kustomize.retain(|(kind, ..), _| kind != "Namespace");
+        let values = format!("priorityClassName=,watchNamespaces={{shop,billing}},part={part}");
+        assert_eq!(kustomize, by_helm(Program::Helm4, &values).await?, "{part}");
     }
     Ok(())
 }
@@ -122,6 +183,8 @@ async fn the_chart_refuses_wrong_values() -> Result<()> {
             "extraArgs={serve}",
             "networkPolicy.apiServerPorts={0}",
             "argoCd.patch=yes",
+            "watchNamespaces={Shop}",
+            "part=everything",
             "replicaCount=3",
         ] {
             let output = template(value).await?;
@@ -158,7 +221,7 @@ async fn the_chart_brings_argo_cds_settings() -> Result<()> {
             told.iter().find_map(|line| line.split_once(" > ")).context("the notes tell how to get the patch")?;
         let patch = told.iter().find(|line| line.starts_with("patch ")).context("the notes tell how to apply it")?;
         let path = cluster.folder().join(file).display().to_string();
-        std::fs::write(&path, cluster.kubectl(words(get)).run().await?)?;
+        fs::write(&path, cluster.kubectl(words(get)).run().await?)?;
         cluster
             .kubectl(words(patch).into_iter().map(|word| if word == file { path.clone() } else { word }))
             .run()
@@ -185,7 +248,7 @@ async fn each_way_to_install_is_accepted_and_leaves_nothing_behind() -> Result<(
 
     // Both modes; cert-manager's own kinds are not there.
     let mut objects = by_kustomize("cert-manager").await?;
-    objects.retain(|(kind, _), object| kind != "Namespace" && object["apiVersion"] != "cert-manager.io/v1");
+    objects.retain(|(kind, ..), object| kind != "Namespace" && object["apiVersion"] != "cert-manager.io/v1");
     kubectl(&["create", "namespace", NAMESPACE]).await?;
     let file = crate::support::shop::file(objects.into_values());
     let dry_run = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename=-"];
@@ -207,6 +270,17 @@ async fn each_way_to_install_is_accepted_and_leaves_nothing_behind() -> Result<(
         helm(&["uninstall", "pins", "--namespace", NAMESPACE]).await?;
         kubectl(&["delete", "namespace", NAMESPACE]).await?;
         nothing_is_left(&cluster).await?;
+
+        for part in ["administrator", "team"] {
+            let values = format!("--set=part={part},watchNamespaces={{default}},priorityClassName=");
+            helm(&["install", part, &chart(), "--namespace", NAMESPACE, "--create-namespace", &values]).await?;
+        }
+        wait_for_pods(&cluster).await?;
+        for part in ["administrator", "team"] {
+            helm(&["uninstall", part, "--namespace", NAMESPACE]).await?;
+        }
+        kubectl(&["delete", "namespace", NAMESPACE]).await?;
+        nothing_is_left(&cluster).await?;
     }
     Ok(())
 }
@@ -224,7 +298,8 @@ async fn wait_for_pods(cluster: &Cluster) -> Result<()> {
 async fn nothing_is_left(cluster: &Cluster) -> Result<()> {
     let kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,\
                  mutatingwebhookconfigurations";
-    let found = cluster.kubectl(["get", kinds, "--output=name"]).run().await?;
+    let found = cluster.kubectl(["get", kinds, "--output=name"]).run().await?
+        + &cluster.kubectl(["get", "roles,rolebindings", "--namespace=default", "--output=name"]).run().await?;
     let ours: Vec<_> = found.lines().filter(|name| name.contains("confpin")).collect();
     ensure!(ours.is_empty(), "left behind: {ours:?}");
     let namespaces: Api<Namespace> = Api::all(cluster.client());

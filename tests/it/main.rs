@@ -26,6 +26,7 @@ mod kustomize;
 mod late_kinds;
 mod limits;
 mod matrix;
+mod namespaced;
 mod opt_out;
 mod orphans;
 mod outages;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         late_kinds::TESTS,
         limits::TESTS,
         matrix::TESTS,
+        namespaced::TESTS,
         opt_out::TESTS,
         orphans::TESTS,
         outages::TESTS,

@@ -3,6 +3,7 @@
 //! Cheap to clone: all clones count into the same registry. No label carries a name or any content of an object.
 
 mod register;
+mod share;
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use super::labels::{
     Admission, Build, ByCause, ByReason, ByRejection, ByUse, ByWatch, DenyReason, Outcome, RefreshCause, Rejection,
     SnapshotUse,
 };
+pub use share::Share;
 
 /// The media type of [`Metrics::encode`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -160,14 +162,14 @@ impl Metrics {
         self.refreshes.get_or_create(&ByCause { cause }).inc();
     }
 
-    /// How many refreshes wait for their turn.
-    pub fn set_delayed(&self, count: usize) {
-        self.refreshes_delayed.set(signed(count));
+    /// A share of how many refreshes wait for their turn.
+    pub fn delayed(&self) -> Share {
+        Share::of(&self.refreshes_delayed)
     }
 
-    /// How many workloads of labelled namespaces have never been decided.
-    pub fn set_unpinned(&self, count: usize) {
-        self.unpinned_workloads.set(signed(count));
+    /// A share of how many workloads of labelled namespaces have never been decided.
+    pub fn unpinned(&self) -> Share {
+        Share::of(&self.unpinned_workloads)
     }
 
     /// A watch failed and will be tried again. `watch` names what is watched.
@@ -222,10 +224,6 @@ impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
     }
-}
-
-fn signed(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

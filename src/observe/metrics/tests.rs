@@ -12,7 +12,7 @@ fn what_happened_is_what_is_exposed() {
     metrics.clone().admitted("Deployment", Outcome::AdmittedUnpinned, true, Duration::from_millis(3));
     metrics.not_pinned(DenyReason::Forbidden);
     metrics.owned(Some(Duration::from_secs(2)));
-    metrics.set_unpinned(7);
+    metrics.unpinned().set(7);
     metrics.certificate_expires("2026-06-01T00:00:00Z".parse().unwrap());
     for expected in [
         r#"confpin_admissions_total{kind="Deployment",outcome="admitted-unpinned",dry_run="true"} 1"#,
@@ -34,6 +34,16 @@ fn counters_with_known_labels_begin_at_zero() {
     let metrics = Metrics::new();
     assert!(line(&metrics, r#"confpin_denials_total{reason="timeout"}"#).ends_with(" 0"));
     assert!(line(&metrics, r#"confpin_refreshes_total{cause="on-change"}"#).ends_with(" 0"));
+}
+
+#[test]
+fn shares_add_up() {
+    let metrics = Metrics::new();
+    let (one, other) = (metrics.unpinned(), metrics.unpinned());
+    one.set(3);
+    other.set(4);
+    one.set(1);
+    assert_eq!(line(&metrics, "confpin_unpinned_workloads"), "confpin_unpinned_workloads 5");
 }
 
 #[test]

@@ -19,16 +19,21 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
-use testcluster::{Cluster, NODE_LABEL, wait_for};
+use testcluster::{Cluster, NODE_LABEL, Program, wait_for};
 
 use super::{
     SOON, World,
     confpin::{Confpin, ask},
     image,
+    world::LABEL,
 };
 
 /// Where confpin is installed.
 pub const NAMESPACE: &str = install::NAMESPACE;
+/// A share of the processors that counts beside a whole control plane on the same machine.
+const SHARE: &str = "500m";
+/// What it logs.
+const LOG: &str = "--log=info,confpin=debug";
 
 /// A cluster with an installation in it. Workloads run on the fake node, confpin on the real one.
 pub struct Installation {
@@ -39,18 +44,55 @@ pub struct Installation {
 impl Installation {
     /// Installs `manifests/overlays/self-managed`, with more arguments of confpin.
     pub async fn start(arguments: &[&str]) -> Result<Self> {
-        // First, since it tells whether this machine can have a real node, and brings what builds an image.
-        let cluster = Cluster::builder().fake_node().real_node().start().await?;
-        cluster.node()?.import_images(image::archive().await?).await?;
-        let folder = cluster.folder().join("install");
-        let confpin = Confpin::new(&cluster, &[])?;
-        let world = World::new(cluster, confpin);
-        let installation = Self { world, folder };
+        let installation = Self::prepare().await?;
         installation.write_overlay(arguments)?;
         installation.apply().await?;
         installation.wait_ready().await?;
         installation.world.wait_until_asked().await?;
         Ok(installation)
+    }
+
+    /// Installs the two parts of the chart, for these namespaces only, which it makes.
+    pub async fn start_namespaced(namespaces: &[&str]) -> Result<Self> {
+        let installation = Self::prepare().await?;
+        let cluster = &installation.world.cluster;
+        for namespace in namespaces {
+            cluster.kubectl(["create", "namespace", namespace]).run().await?;
+            cluster.kubectl(["label", "namespace", namespace, &format!("{}={}", LABEL.0, LABEL.1)]).run().await?;
+        }
+        let (repository, tag) = image::IMAGE.rsplit_once(':').context("the image has a tag")?;
+        let values = json!({
+            "watchNamespaces": namespaces,
+            "priorityClassName": "",
+            "image": {"repository": repository, "tag": tag},
+            "nodeSelector": {NODE_LABEL: "real"},
+            "tolerations": [{"key": NODE_LABEL, "operator": "Exists"}],
+            "resources": {"requests": {"cpu": SHARE}},
+            "extraArgs": [LOG],
+        });
+        fs::create_dir_all(&installation.folder)?;
+        let file = installation.folder.join("values.yaml");
+        fs::write(&file, values.to_string())?;
+        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/chart/confpin");
+        for part in ["administrator", "team"] {
+            let mut helm = cluster.command(Program::Helm4).await?;
+            helm.arg("install").arg(part).arg(&chart).arg("--values").arg(&file);
+            helm.args(["--namespace", NAMESPACE, "--create-namespace", &format!("--set=part={part}")]);
+            let output = helm.kill_on_drop(true).output().await?;
+            ensure!(output.status.success(), "helm failed: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        installation.wait_ready().await?;
+        Ok(installation)
+    }
+
+    /// A cluster that has the image.
+    async fn prepare() -> Result<Self> {
+        // First, since it tells whether this machine can have a real node, and brings what builds an image.
+        let cluster = Cluster::builder().fake_node().real_node().start().await?;
+        cluster.node()?.import_images(image::archive().await?).await?;
+        let folder = cluster.folder().join("install");
+        let confpin = Confpin::new(&cluster, &[])?;
+        Ok(Self { world: World::new(cluster, confpin), folder })
     }
 
     /// An overlay of the shipped one with what differs here: the image, the node, and arguments.
@@ -62,10 +104,9 @@ impl Installation {
         let mut patch = vec![
             add(&format!("{pod}/tolerations"), toleration),
             add(&format!("{pod}/nodeSelector"), json!({NODE_LABEL: "real"})),
-            // A share of the processors that counts beside a whole control plane on the same machine.
-            add(&format!("{pod}/containers/0/resources/requests/cpu"), json!("500m")),
+            add(&format!("{pod}/containers/0/resources/requests/cpu"), json!(SHARE)),
         ];
-        let arguments = arguments.iter().chain(&["--log=info,confpin=debug"]);
+        let arguments = arguments.iter().chain(&[LOG]);
         patch.extend(arguments.map(|argument| add(&format!("{pod}/containers/0/args/-"), json!(argument))));
         let (name, tag) = image::IMAGE.rsplit_once(':').context("the image has a tag")?;
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/overlays/self-managed");

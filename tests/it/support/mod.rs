@@ -15,6 +15,7 @@ pub mod installation;
 pub mod lives;
 pub mod load;
 pub mod manifest;
+pub mod namespaced;
 pub mod plugin;
 pub mod pods;
 pub mod process;

@@ -17,17 +17,20 @@ labels:
   {{- include "confpin.labels" .root | nindent 2 }}
 {{- end }}
 
-{{- /* The objects of a file that the code generates, with the chart's labels and with annotations. */ -}}
+{{- /* The objects of a file that the code generates, with the chart's labels and in the namespace that is given, if any.
+       Those that are in no namespace are the administrator's part, the others the team's. */ -}}
 {{- define "confpin.generated" -}}
 {{- $root := .root }}
-{{- $annotations := .annotations }}
+{{- $namespace := .namespace }}
 {{- range splitList "\n---\n" (tpl (.root.Files.Get .file) .root) }}
 {{- $object := fromYaml . }}
 {{- $_ := set $object.metadata "labels" (include "confpin.labels" $root | fromYaml) }}
-{{- with $annotations }}
-{{- $_ := set $object.metadata "annotations" . }}
+{{- with $namespace }}
+{{- $_ := set $object.metadata "namespace" . }}
 {{- end }}
+{{- if has $root.Values.part (list "all" (ternary "team" "administrator" (hasKey $object.metadata "namespace"))) }}
 ---
 {{ toYaml $object }}
 {{ end }}
+{{- end }}
 {{- end }}
