@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use testcluster::wait_for;
+use testcluster::{Program, wait_for};
 
 use crate::support::{
     Kind, SOON, Shop, World,
@@ -13,6 +13,7 @@ use crate::support::{
 
 tests! {
     Shared the_default_diff_is_out_of_sync_without_the_ignored_differences,
+    Shared the_ca_bundle_is_ignored_in_confpins_own_configuration,
     Shared apply_out_of_sync_only_takes_a_refresh_with_the_server_side_diff,
     Shared apply_out_of_sync_only_leaves_the_workload_with_the_default_diff,
     Shared respect_ignore_differences_leaves_the_workload_on_a_config_only_commit,
@@ -42,6 +43,35 @@ async fn the_default_diff_is_out_of_sync_without_the_ignored_differences(world: 
     Ok(())
 }
 
+/// What a manifest says of it does not count, as confpin puts its own there. Asked of Argo CD's own program, since an
+/// Application with that very object would take it from the other tests.
+async fn the_ca_bundle_is_ignored_in_confpins_own_configuration(world: &World) -> Result<()> {
+    let command = ["get", "mutatingwebhookconfiguration", "confpin", "--output=json"];
+    let mut configuration: Value = serde_json::from_str(&world.cluster.kubectl(command).run().await?)?;
+    let webhooks = configuration["webhooks"].as_array().map_or(0, Vec::len);
+    let told = ignored_differences(world, &configuration).await?;
+    let ignored: Vec<_> = told.lines().filter(|line| line.starts_with(['<', '>'])).collect();
+    assert_eq!(ignored.len(), webhooks, "{told}");
+    assert!(ignored.iter().all(|line| line.contains("caBundle: ")), "{told}");
+
+    configuration["metadata"]["name"] = "other".into();
+    let told = ignored_differences(world, &configuration).await?;
+    assert!(told.contains("No fields are ignored"), "{told}");
+    Ok(())
+}
+
+/// What Argo CD leaves out of its diff of an object, by the settings that confpin ships.
+async fn ignored_differences(world: &World, object: &Value) -> Result<String> {
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(&file, object.to_string())?;
+    let settings = concat!("--argocd-cm-path=", env!("CARGO_MANIFEST_DIR"), "/manifests/argocd/argocd-cm-patch.yaml");
+    let mut command = world.cluster.command(Program::ArgoCd).await?;
+    let arguments = ["admin", "settings", "resource-overrides", "ignore-differences", settings];
+    let output = command.env("ARGOCD_BINARY_NAME", "argocd").args(arguments).arg(file.path()).output().await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// When the operation begins, the ConfigMap is still the old one, so the workload is in sync and left out.
 async fn apply_out_of_sync_only_takes_a_refresh_with_the_server_side_diff(world: &World) -> Result<()> {
     let shop = world.shop("argo").await?;
@@ -50,7 +80,7 @@ async fn apply_out_of_sync_only_takes_a_refresh_with_the_server_side_diff(world:
     application.commit(objects("web:1", "v2")).await?;
     // A comparison that comes late, on a busy machine, sees the difference, and self-heal acts without being asked.
     let seen = (shop.deployment("web").value().await?, application.operations().await?);
-    ensure!(seen == ("v1".into(), 2) || seen.1 == 3, "{seen:?}");
+    ensure!(seen == ("v1".into(), 2) || (3..=4).contains(&seen.1), "{seen:?}");
     follows_after_a_refresh(&shop, &application).await
 }
 
@@ -64,7 +94,9 @@ async fn follows_after_a_refresh(shop: &Shop<'_>, application: &Application<'_>)
     assert_eq!(web.replica_sets().await?.len(), 2);
     application.wait_status("at rest", |status| status["sync"]["status"] == "Synced").await?;
     application.ensure_at_rest().await?;
-    assert_eq!(application.operations().await?, 3);
+    // A second one for the same commit may follow, see `ensure_one_operation_each`.
+    let operations = application.operations().await?;
+    ensure!((3..=4).contains(&operations), "{operations} operations");
     Ok(())
 }
 
