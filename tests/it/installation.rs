@@ -20,6 +20,7 @@ tests! {
     Own helm_and_kustomize_render_the_same_objects,
     Own the_two_parts_are_the_whole,
     Own the_two_parts_can_have_certificates_of_their_own,
+    Own two_teams_can_have_an_installation_each,
     Own the_chart_refuses_wrong_values,
     Own the_chart_brings_argo_cds_settings,
     Own each_way_to_install_is_accepted_and_leaves_nothing_behind,
@@ -165,6 +166,32 @@ async fn the_two_parts_can_have_certificates_of_their_own() -> Result<()> {
     Ok(())
 }
 
+async fn two_teams_can_have_an_installation_each() -> Result<()> {
+    let cluster = Cluster::builder().controller_manager(false).start().await?;
+    for helm in HELMS {
+        for team in ["shop", "billing"] {
+            let (own, team) =
+                (format!("{helm:?}-{team}-confpin").to_lowercase(), format!("{helm:?}-{team}").to_lowercase());
+            for namespace in [&own, &team] {
+                cluster.kubectl(["create", "namespace", namespace]).run().await?;
+            }
+            let values = format!("--set=certificates=cert-manager,watchNamespaces={{{team}}},nameSuffix=-{team}");
+            let arguments = ["template", "confpin", &chart(), "--namespace", &own, KUBE_VERSION, &values];
+            let mut objects = objects(&run(helm, &arguments).await?)?;
+            // Its kinds are not there.
+            objects.retain(|_, object| object["apiVersion"] != "cert-manager.io/v1");
+            let policies =
+                objects.keys().filter(|(kind, ..)| kind == "ValidatingAdmissionPolicy").map(|(.., name)| name);
+            let bound = objects.values().filter_map(|object| object["spec"]["policyName"].as_str());
+            assert_eq!(policies.collect::<Vec<_>>(), bound.collect::<Vec<_>>());
+            // Fails if anything of that name is there.
+            let create = ["create", "--validate=strict", "--filename=-"];
+            cluster.kubectl(create).stdin(crate::support::shop::file(objects.into_values())).run().await?;
+        }
+    }
+    Ok(())
+}
+
 async fn the_chart_refuses_wrong_values() -> Result<()> {
     let chart = chart();
     for helm in HELMS {
@@ -185,6 +212,8 @@ async fn the_chart_refuses_wrong_values() -> Result<()> {
             "argoCd.patch=yes",
             "watchNamespaces={Shop}",
             "part=everything",
+            "nameSuffix=shop",
+            "certificates=self-managed,nameSuffix=-shop",
             "replicaCount=3",
         ] {
             let output = template(value).await?;
