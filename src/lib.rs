@@ -35,6 +35,11 @@
 //! source appears, when a source changes just after a decision, and, where `confpin.dev/rollout: on-change` is set,
 //! when a source differs from the record ([`pin::refresh`]).
 //!
+//! # Rights
+//!
+//! Everything above happens within one namespace. So confpin needs no ClusterRole where it is to serve some namespaces
+//! only ([`pin::scope`]): each then has a reconciler of its own, and the webhook refuses what it is asked about others.
+//!
 //! # Where things are
 //!
 //! `main → app → {webhook, reconcile, trust, tls, observe} → cluster → pin`: [`pin`] is pure, [`cluster`] holds every read

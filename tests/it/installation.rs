@@ -1,31 +1,27 @@
 //! The manifests: kustomize and Helm render the same objects, and a real API server takes them and lets them go.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::PathBuf,
-    process::Output,
-};
+use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use confpin::install::NAMESPACE;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{Api, api::ListParams};
 use serde_json::Value;
-use testcluster::{Cluster, Program, wait_for};
-use tokio::process::Command;
+use testcluster::{Cluster, wait_for};
 
-use crate::support::{SOON, tests};
+use crate::support::{
+    SOON,
+    rendered::{HELMS, KUBE_VERSION, by_helm, by_kustomize, chart, overlay, run, run_any, run_helm},
+    tests,
+};
 
 tests! {
     Own helm_and_kustomize_render_the_same_objects,
-    Own the_two_parts_are_the_whole,
-    Own the_two_parts_can_have_certificates_of_their_own,
     Own the_chart_refuses_wrong_values,
     Own the_chart_brings_argo_cds_settings,
     Own each_way_to_install_is_accepted_and_leaves_nothing_behind,
 }
 
-const NAMESPACE: &str = "confpin-system";
 /// The overlays, and the values by which the chart makes the same.
 const OVERLAYS: [(&str, &str); 4] = [
     ("self-managed", "certificates=self-managed"),
@@ -36,131 +32,21 @@ const OVERLAYS: [(&str, &str); 4] = [
     ),
     ("namespaced/team", "certificates=cert-manager,priorityClassName=,watchNamespaces={shop,billing},part=team"),
 ];
-const HELMS: [Program; 2] = [Program::Helm3, Program::Helm4];
-/// Helm, built by its module alone, takes itself for one of an old Kubernetes.
-const KUBE_VERSION: &str = "--kube-version=1.36.3";
-
-/// Objects by kind, namespace and name.
-type Objects = BTreeMap<(String, String, String), Value>;
-
-fn folder(path: &str) -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "manifests", path].iter().collect()
-}
-
-fn overlay(name: &str) -> String {
-    folder(&format!("overlays/{name}")).display().to_string()
-}
-
-fn chart() -> String {
-    folder("chart/confpin").display().to_string()
-}
-
-/// Runs a program that needs no cluster.
-async fn run_any(program: Program, arguments: &[&str]) -> Result<Output> {
-    let mut command = Command::new(program.path().await?);
-    Ok(command.args(arguments).env_remove("KUBECONFIG").kill_on_drop(true).output().await?)
-}
-
-async fn run(program: Program, arguments: &[&str]) -> Result<String> {
-    printed(run_any(program, arguments).await?, arguments)
-}
-
-/// Runs Helm against a cluster.
-async fn run_helm(cluster: &Cluster, helm: Program, arguments: &[&str]) -> Result<String> {
-    let output = cluster.command(helm).await?.args(arguments).kill_on_drop(true).output().await?;
-    printed(output, arguments)
-}
-
-/// What a program printed that must have succeeded.
-fn printed(output: Output, arguments: &[&str]) -> Result<String> {
-    ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-async fn by_kustomize(name: &str) -> Result<Objects> {
-    objects(&run(Program::Kubectl, &["kustomize", &overlay(name)]).await?)
-}
-
-async fn by_helm(helm: Program, values: &str) -> Result<Objects> {
-    let (chart, namespace) = (chart(), format!("--namespace={NAMESPACE}"));
-    let values = format!("--set={values}");
-    objects(&run(helm, &["template", "confpin", &chart, &namespace, KUBE_VERSION, &values]).await?)
-}
-
-/// The objects of a YAML file, less what Helm adds to mark them as its own.
-fn objects(text: &str) -> Result<Objects> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).context("it is no YAML")?;
-    let objects = documents.into_iter().filter(|object| !object.is_null()).map(|mut object| {
-        if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
-            labels.retain(|key, _| {
-                let helms = ["instance", "version", "managed-by"];
-                key != "helm.sh/chart" && !helms.iter().any(|name| *key == format!("app.kubernetes.io/{name}"))
-            });
-        }
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let metadata = &object["metadata"];
-        ((text(&object["kind"]), text(&metadata["namespace"]), text(&metadata["name"])), object)
-    });
-    Ok(objects.collect())
-}
 
 async fn helm_and_kustomize_render_the_same_objects() -> Result<()> {
-    for (overlay, values) in OVERLAYS {
-        let mut kustomize = by_kustomize(overlay).await?;
+    for (name, values) in OVERLAYS {
+        let mut kustomize = by_kustomize(&overlay(name)).await?;
         // Helm makes the namespace before it looks at a chart.
         let namespace = kustomize.remove(&("Namespace".to_owned(), String::new(), NAMESPACE.to_owned()));
-        let is_team = overlay == "namespaced/team";
-        assert!(namespace.is_some() != is_team && kustomize.len() > 10, "{overlay}: {:?}", kustomize.keys());
+        let is_team = name == "namespaced/team";
+        assert!(namespace.is_some() != is_team && kustomize.len() > 10, "{name}: {:?}", kustomize.keys());
         for helm in HELMS {
-            let chart = by_helm(helm, values).await?;
-            assert_eq!(kustomize.keys().collect::<Vec<_>>(), chart.keys().collect::<Vec<_>>(), "{overlay}, {helm:?}");
-            for (name, object) in &kustomize {
-                assert_eq!(object, &chart[name], "{overlay}, {helm:?}: {name:?}");
+            let chart = by_helm(helm, NAMESPACE, values).await?;
+            assert_eq!(kustomize.keys().collect::<Vec<_>>(), chart.keys().collect::<Vec<_>>(), "{name}, {helm:?}");
+            for (key, object) in &kustomize {
+                assert_eq!(object, &chart[key], "{name}, {helm:?}: {key:?}");
             }
         }
-    }
-    Ok(())
-}
-
-/// A team may install nothing that is in no namespace, and no quota.
-async fn the_two_parts_are_the_whole() -> Result<()> {
-    for (certificates, cluster_roles) in [("self-managed", &["confpin-certificates"][..]), ("cert-manager", &[])] {
-        for helm in HELMS {
-            let part = async |part: &str| {
-                by_helm(helm, &format!("certificates={certificates},watchNamespaces={{shop,billing}},part={part}"))
-                    .await
-            };
-            let (mut administrator, team, all) =
-                (part("administrator").await?, part("team").await?, part("all").await?);
-            let is_teams =
-                |(kind, namespace, _): &(String, String, String)| !namespace.is_empty() && kind != "ResourceQuota";
-            assert!(team.keys().all(is_teams) && !administrator.keys().any(is_teams), "{certificates}, {helm:?}");
-            let namespaces: BTreeSet<_> = team.keys().map(|(_, namespace, _)| namespace.as_str()).collect();
-            assert_eq!(namespaces, BTreeSet::from(["billing", NAMESPACE, "shop"]));
-            let found = administrator.keys().filter(|(kind, ..)| kind == "ClusterRole").map(|(.., name)| name.as_str());
-            assert_eq!(found.collect::<Vec<_>>(), cluster_roles);
-            administrator.extend(team);
-            assert_eq!(administrator, all, "{certificates}, {helm:?}");
-        }
-    }
-    Ok(())
-}
-
-/// With another word in place of `cert-manager`, as docs/install.md says.
-async fn the_two_parts_can_have_certificates_of_their_own() -> Result<()> {
-    let copy = tempfile::tempdir()?;
-    let output = Command::new("cp").arg("--recursive").arg(folder("")).arg(copy.path()).output().await?;
-    printed(output, &["cp"])?;
-    for part in ["administrator", "team"] {
-        let folder = copy.path().join("manifests/overlays/namespaced").join(part);
-        let file = folder.join("kustomization.yaml");
-        let text = fs::read_to_string(&file)?;
-        ensure!(text.contains("- ../../cert-manager\n"), "{part} has certificates of nobody's");
-        fs::write(&file, text.replace("- ../../cert-manager\n", "- ../../self-managed\n"))?;
-        let mut kustomize = objects(&run(Program::Kubectl, &["kustomize", &folder.display().to_string()]).await?)?;
-        kustomize.retain(|(kind, ..), _| kind != "Namespace");
-        let values = format!("priorityClassName=,watchNamespaces={{shop,billing}},part={part}");
-        assert_eq!(kustomize, by_helm(Program::Helm4, &values).await?, "{part}");
     }
     Ok(())
 }
@@ -185,6 +71,8 @@ async fn the_chart_refuses_wrong_values() -> Result<()> {
             "argoCd.patch=yes",
             "watchNamespaces={Shop}",
             "part=everything",
+            "nameSuffix=shop",
+            "certificates=self-managed,nameSuffix=-shop",
             "replicaCount=3",
         ] {
             let output = template(value).await?;
@@ -247,7 +135,7 @@ async fn each_way_to_install_is_accepted_and_leaves_nothing_behind() -> Result<(
     let kubectl = async |arguments: &[&str]| cluster.kubectl(arguments).run().await;
 
     // Both modes; cert-manager's own kinds are not there.
-    let mut objects = by_kustomize("cert-manager").await?;
+    let mut objects = by_kustomize(&overlay("cert-manager")).await?;
     objects.retain(|(kind, ..), object| kind != "Namespace" && object["apiVersion"] != "cert-manager.io/v1");
     kubectl(&["create", "namespace", NAMESPACE]).await?;
     let file = crate::support::shop::file(objects.into_values());

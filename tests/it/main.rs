@@ -20,6 +20,7 @@ mod generated_name;
 mod healing;
 mod helm;
 mod installation;
+mod installation_parts;
 mod installed;
 mod kubectl_page;
 mod kustomize;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         helm::TESTS,
         installed::TESTS,
         installation::TESTS,
+        installation_parts::TESTS,
         kubectl_page::TESTS,
         kustomize::TESTS,
         late_kinds::TESTS,

@@ -20,6 +20,7 @@ pub mod plugin;
 pub mod pods;
 pub mod process;
 pub mod reconciler;
+pub mod rendered;
 pub mod rights;
 pub mod runner;
 pub mod shop;

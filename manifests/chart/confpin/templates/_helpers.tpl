@@ -18,7 +18,7 @@ labels:
 {{- end }}
 
 {{- /* The objects of a file that the code generates, with the chart's labels and in the namespace that is given, if any.
-       Those that are in no namespace are the administrator's part, the others the team's. */ -}}
+       Those that are in no namespace have the suffix, and are the administrator's part; the others are the team's. */ -}}
 {{- define "confpin.generated" -}}
 {{- $root := .root }}
 {{- $namespace := .namespace }}
@@ -28,7 +28,16 @@ labels:
 {{- with $namespace }}
 {{- $_ := set $object.metadata "namespace" . }}
 {{- end }}
-{{- if has $root.Values.part (list "all" (ternary "team" "administrator" (hasKey $object.metadata "namespace"))) }}
+{{- $teams := hasKey $object.metadata "namespace" }}
+{{- if not $teams }}
+{{- $_ := set $object.metadata "name" (print $object.metadata.name $root.Values.nameSuffix) }}
+{{- if $object.roleRef }}
+{{- $_ := set $object.roleRef "name" (print $object.roleRef.name $root.Values.nameSuffix) }}
+{{- else if eq $object.kind "ValidatingAdmissionPolicyBinding" }}
+{{- $_ := set $object.spec "policyName" (print $object.spec.policyName $root.Values.nameSuffix) }}
+{{- end }}
+{{- end }}
+{{- if has $root.Values.part (list "all" (ternary "team" "administrator" $teams)) }}
 ---
 {{ toYaml $object }}
 {{ end }}
