@@ -33,7 +33,12 @@ impl Load {
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http2().build();
+        // As Go does: without it a small review waits for the acknowledgement of the one before.
+        let mut tcp = HttpConnector::new();
+        tcp.set_nodelay(true);
+        tcp.enforce_http(false);
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http2().wrap_connector(tcp);
         Ok(Self { client: Client::builder(TokioExecutor::new()).http2_only(true).build(connector), url })
     }
 
