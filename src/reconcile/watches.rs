@@ -257,7 +257,7 @@ impl Feed {
 
     fn objects(&self, resource: &ApiResource) -> impl Stream<Item = watcher::Result<Event<DynamicObject>>> + use<> {
         let api = self.reconciler.cluster.objects(resource, self.reconciler.namespace.as_deref());
-        watcher(api, watcher::Config::default()).backoff(Pauses::default())
+        watcher(api, paged()).backoff(Pauses::default())
     }
 
     fn configmaps(&self, labels: &str) -> impl Stream<Item = watcher::Result<Event<Snapshot>>> + use<> {
@@ -266,8 +266,15 @@ impl Feed {
             Some(namespace) => Api::namespaced(client, namespace),
             None => Api::all(client),
         };
-        watcher(api, watcher::Config::default().labels(labels)).backoff(Pauses::default())
+        watcher(api, paged().labels(labels)).backoff(Pauses::default())
     }
+}
+
+/// Lists come in small pages: all the objects of one are in memory at once, in full, before anything is made of them, and
+/// what that takes is not given back.
+fn paged() -> watcher::Config {
+    const PAGE: u32 = 100;
+    watcher::Config::default().page_size(PAGE)
 }
 
 fn key_of(object: &impl kube::Resource) -> Key {
