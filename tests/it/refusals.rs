@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{ConfigMap, Namespace, ResourceQuota},
+    core::v1::{ConfigMap, Namespace},
 };
 use kube::{
     Api,
@@ -12,7 +12,7 @@ use kube::{
 use serde_json::json;
 use testcluster::wait_for;
 
-use crate::support::{SOON, Shop, World, configmap, deployment, tests};
+use crate::support::{SOON, World, configmap, deployment, tests};
 
 tests! {
     Shared a_quota_refuses_the_workload_with_cause_and_cure,
@@ -30,7 +30,7 @@ async fn a_quota_refuses_the_workload_with_cause_and_cure(world: &World) -> Resu
     })
     .await?;
     // Room for one of the two snapshots.
-    set_quota(&shop, present + 1).await?;
+    shop.set_quota("count/configmaps", present + 1).await?;
     let web = deployment("web").uses("app-config").uses("other").json();
     let output = shop.send(["apply"], [web.clone()]).run_any().await?;
     let told = String::from_utf8_lossy(&output.stderr);
@@ -43,7 +43,7 @@ async fn a_quota_refuses_the_workload_with_cause_and_cure(world: &World) -> Resu
     let created = shop.api::<Deployment>().create(&PostParams::default(), &serde_json::from_value(web.clone())?).await;
     assert_eq!(code_of(&created), 403);
 
-    set_quota(&shop, present + 2).await?;
+    shop.set_quota("count/configmaps", present + 2).await?;
     shop.apply([web]).await?;
     assert_eq!(shop.deployment("web").names().await?.len(), 2);
     Ok(())
@@ -58,7 +58,7 @@ async fn at_a_full_quota_a_workload_whose_snapshots_exist_is_admitted(world: &Wo
         Ok((found == 3).then_some(found))
     })
     .await?;
-    set_quota(&shop, present).await?;
+    shop.set_quota("count/configmaps", present).await?;
     shop.apply([web("one", "web:2"), web("two", "web:1")]).await?;
     assert_eq!(shop.deployment("one").name().await?, shop.deployment("two").name().await?);
     Ok(())
@@ -70,19 +70,6 @@ fn code_of<T>(result: &kube::Result<T>) -> u16 {
         Err(kube::Error::Api(status)) => status.code,
         _ => 0,
     }
-}
-
-/// Sets the quota for ConfigMaps, and waits until it counts.
-async fn set_quota(shop: &Shop<'_>, most: usize) -> Result<()> {
-    let most = most.to_string();
-    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"count/configmaps": most}}});
-    shop.apply([quota]).await?;
-    wait_for("the quota to count", SOON, async || {
-        let status = shop.api::<ResourceQuota>().get("few").await?.status.unwrap_or_default();
-        let hard = status.hard.unwrap_or_default().remove("count/configmaps");
-        Ok((hard.is_some_and(|hard| hard.0 == most)).then_some(()))
-    })
-    .await
 }
 
 async fn more_configmaps_than_allowed_are_refused(world: &World) -> Result<()> {

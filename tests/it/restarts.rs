@@ -1,8 +1,13 @@
 //! Crashes and restarts of confpin change no template; what changed while it was down is not missed.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    env,
+    time::{Duration, Instant},
+};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use kube::ResourceExt;
 use testcluster::{Cluster, wait_for};
 
 use crate::support::{
@@ -13,9 +18,12 @@ use crate::support::{
 
 tests! {
     Own a_restart_rolls_nothing_and_misses_nothing,
+    Own after_an_outage_everything_converges_and_nothing_rolls_by_itself,
 }
 
 const RESTARTS: usize = 3;
+/// A claim that is not fulfilled is void after 150 seconds.
+const VOID: Duration = Duration::from_secs(240);
 /// Workloads that nobody touches while confpin restarts.
 const QUIET: [(Kind, &str); 6] = [
     (Kind::Deployment, "following"),
@@ -71,6 +79,70 @@ async fn a_restart_rolls_nothing_and_misses_nothing() -> Result<()> {
     all_looked_at(&shop, "in-the-end").await?;
     assert_eq!(generations(&shop).await?, before);
     wait_rolled_out(&shop).await
+}
+
+/// How long nobody answers: `CONFPIN_TEST_OUTAGE`, in seconds. Ten minutes are longer than all of confpin's own times.
+fn outage() -> Result<Duration> {
+    Ok(Duration::from_secs(env::var("CONFPIN_TEST_OUTAGE").map_or(Ok(10), |text| text.parse())?))
+}
+
+async fn after_an_outage_everything_converges_and_nothing_rolls_by_itself() -> Result<()> {
+    let arguments = ["--min-interval=1s", "--settle=0s", "--orphan-grace=5s"];
+    let world = World::with_arguments(Cluster::builder().rollouts(), &arguments).await?;
+    let shop = world.shop("outage").await?;
+    begin(&shop).await?;
+    shop.apply([configmap("leaving", "v1"), deployment("leaving").uses("leaving").replicas(0).json()]).await?;
+    shop.deployment("leaving").wait_rolled_out().await?;
+    wait_all_owned(&shop).await?;
+    let mut before = generations(&shop).await?;
+
+    // Two claims that nobody settles: one of a workload that comes, one of a workload that never does.
+    let late = |name: &str| [configmap(name, "v1"), deployment(name).uses(name).replicas(0).json()];
+    shop.set_quota("count/deployments.apps", 0).await?;
+    assert!(shop.apply(late("refused")).await.is_err(), "there is a quota");
+    shop.run("delete resourcequota/few").await?;
+    shop.apply(late("late")).await?;
+    world.confpin.kill()?;
+
+    let begin = Instant::now();
+    shop.apply([configmap("common", "v2")]).await?;
+    assert!(shop.apply([deployment("staying").uses("common").image("web:2").json()]).await.is_err(), "nobody answers");
+    // Kubernetes goes on by itself: what is deleted leaves with its snapshot.
+    let leaving = shop.deployment("leaving").name().await?;
+    shop.run("delete deployment/leaving").await?;
+    wait_for("its snapshot to be collected", SOON, async || {
+        Ok((!shop.snapshots().await?.contains_key(&leaving)).then_some(()))
+    })
+    .await?;
+    shop.deployment("late").wait_rolled_out().await?;
+    tokio::time::sleep(outage()?.saturating_sub(begin.elapsed())).await;
+    assert_eq!(generations(&shop).await?, before);
+
+    world.start_confpin().await?;
+    for name in ["following", "following-canary"] {
+        wait_value(&shop, name, "v2").await?;
+        bump(&mut before, name);
+    }
+    all_looked_at(&shop, "after-the-outage").await?;
+    assert_eq!(generations(&shop).await?, before);
+    wait_rolled_out(&shop).await?;
+    // Also that of the workload which was refused is gone, and the late one's has its owner.
+    wait_all_owned(&shop).await?;
+    let late = shop.deployment("late").name().await?;
+    assert!(shop.snapshots().await?.contains_key(&late));
+    Ok(())
+}
+
+/// Waits until no snapshot is without an owner, and none was made in vain.
+async fn wait_all_owned(shop: &Shop<'_>) -> Result<()> {
+    wait_for("all claims to be settled or void", VOID, async || {
+        let snapshots = shop.snapshots().await?;
+        let unowned: Vec<_> = snapshots.iter().filter(|(_, it)| it.owner_references().is_empty()).collect();
+        ensure!(unowned.is_empty(), "nothing owns {:?}", unowned.iter().map(|(name, _)| name).collect::<Vec<_>>());
+        ensure!(snapshots.keys().all(|name| !name.starts_with("refused-")), "the refused workload's is still there");
+        Ok(Some(()))
+    })
+    .await
 }
 
 /// Workloads that follow their source, that do not, that were undone, and whose source is missing.

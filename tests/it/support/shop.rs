@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::{apps::v1::ReplicaSet, core::v1::ConfigMap},
+    api::{
+        apps::v1::ReplicaSet,
+        core::v1::{ConfigMap, ResourceQuota},
+    },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{Api, Resource, ResourceExt, api::ListParams};
@@ -96,6 +99,20 @@ impl<'a> Shop<'a> {
     /// The ReplicaSets of whatever workload.
     pub async fn replica_sets(&self) -> Result<Vec<ReplicaSet>> {
         Ok(self.api::<ReplicaSet>().list(&ListParams::default()).await?.items)
+    }
+
+    /// Sets the namespace's one quota, called `few`, for a resource, and waits until it counts.
+    pub async fn set_quota(&self, resource: &str, most: usize) -> Result<()> {
+        let (most, name) = (most.to_string(), "few");
+        let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name},
+                           "spec": {"hard": {resource: most}}});
+        self.apply([quota]).await?;
+        wait_for("the quota to count", SOON, async || {
+            let status = self.api::<ResourceQuota>().get(name).await?.status.unwrap_or_default();
+            let hard = status.hard.unwrap_or_default().remove(resource);
+            Ok((hard.is_some_and(|hard| hard.0 == most)).then_some(()))
+        })
+        .await
     }
 
     /// Waits until each snapshot is owned by just the ReplicaSets that name it and each name of a ReplicaSet has its
