@@ -143,10 +143,6 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
-        if self.inside && signal == Signal::CONT {
-            // The one that stands between stops itself when its child stops.
-            kill_process(self.outer()?, signal).context("failed to send a signal")?;
-        }
         kill_process(self.pid()?, signal).context("failed to send a signal")
     }
 
@@ -156,7 +152,13 @@ impl Process {
 
     /// How it ended, if it has.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.child.try_wait().context("failed to look at a child process")
+        let ended = self.child.try_wait().context("failed to look at a child process")?;
+        if ended.is_none() && self.inside {
+            // The one that stands between stops itself when its child stops, be it long after that went on, and would
+            // not see the end of it.
+            let _ = kill_process(self.outer()?, Signal::CONT);
+        }
+        Ok(ended)
     }
 
     /// An error with the end of the log if the program is not running any more.
@@ -199,7 +201,9 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
         // Only reaps: the process was killed, and a failure leaves nothing to do.
-        let _ = self.child.wait();
+        while let Ok(None) = self.ended() {
+            std::thread::sleep(POLL);
+        }
     }
 }
 
