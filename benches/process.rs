@@ -1,13 +1,14 @@
-//! What the system knows of a process.
+//! What the system knows of a child process.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tokio::process::Child;
 
 /// The processor time that it has taken so far, by user and system, see proc_pid_stat(5).
-pub fn processor_time(id: u32) -> Result<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
+pub fn processor_time(child: &Child) -> Result<Duration> {
+    let stat = fs::read_to_string(file(child, "stat")?)?;
     // The fields before them end with the name in parentheses.
     let fields = stat.rsplit_once(')').context("a name in parentheses")?.1.split_whitespace().skip(11).take(2);
     let ticks: Vec<u64> = fields.map(str::parse).collect::<Result<_, _>>()?;
@@ -16,8 +17,13 @@ pub fn processor_time(id: u32) -> Result<Duration> {
 }
 
 /// Its memory: what it has (`VmRSS:`), or the most that it has had (`VmHWM:`), see proc_pid_status(5).
-pub fn memory_mib(id: u32, field: &str) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+pub fn memory_mib(child: &Child, field: &str) -> Result<u64> {
+    let status = fs::read_to_string(file(child, "status")?)?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)).context("a process has a size")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
+}
+
+/// A child that `setpriv` or `taskset` started is the program itself: they become it.
+fn file(child: &Child, name: &str) -> Result<String> {
+    Ok(format!("/proc/{}/{name}", child.id().context("the process has ended")?))
 }

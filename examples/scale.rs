@@ -70,8 +70,7 @@ async fn main() -> Result<()> {
         wait_owned(&client, number).await?;
         let owned = begin.elapsed();
         let at_rest = processor_time_at_rest(&running).await?;
-        let (memory, peak) =
-            (process::memory_mib(id(&running)?, "VmRSS:")?, process::memory_mib(id(&running)?, "VmHWM:")?);
+        let (memory, peak) = (process::memory_mib(&running, "VmRSS:")?, process::memory_mib(&running, "VmHWM:")?);
         let (delay, requests) = one_more(&cluster, &client, number).await?;
         running.kill().await?;
         // Else nobody could make the next Deployments.
@@ -215,11 +214,7 @@ async fn one_more(cluster: &Cluster, client: &Client, workloads: usize) -> Resul
 
 /// The part of one core's time, in percent, that it takes when nothing happens.
 async fn processor_time_at_rest(child: &Child) -> Result<f64> {
-    let before = process::processor_time(id(child)?)?;
+    let before = process::processor_time(child)?;
     tokio::time::sleep(REST).await;
-    Ok(100.0 * (process::processor_time(id(child)?)? - before).as_secs_f64() / REST.as_secs_f64())
-}
-
-fn id(child: &Child) -> Result<u32> {
-    child.id().context("confpin runs")
+    Ok(100.0 * (process::processor_time(child)? - before).as_secs_f64() / REST.as_secs_f64())
 }

@@ -52,17 +52,12 @@ impl Confpin<'_> {
 
     /// The memory that it has.
     pub fn memory_mib(&self) -> Result<u64> {
-        process::memory_mib(self.id()?, "VmRSS:")
+        process::memory_mib(&self.child, "VmRSS:")
     }
 
     /// The processor time that it has taken so far.
     pub fn processor_time(&self) -> Result<Duration> {
-        process::processor_time(self.id()?)
-    }
-
-    // setpriv becomes the program.
-    fn id(&self) -> Result<u32> {
-        self.child.id().context("confpin runs")
+        process::processor_time(&self.child)
     }
 
     /// Ends it.

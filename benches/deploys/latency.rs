@@ -54,13 +54,12 @@ impl Case {
     /// machine that has much else to do.
     pub fn is_near(self, times: &Times) -> bool {
         const CALL: f64 = 30.0;
-        let most = match self.floor() {
-            Some(_) => 4.0 * times.floor.median() + CALL,
-            None if self.act == Act::Exempt => CALL,
-            // It does not reach confpin.
-            None => 0.5 * times.without.median() + 5.0,
+        let (most, is_asked) = match self.floor() {
+            Some(_) => (4.0 * times.floor.median() + CALL, true),
+            None if self.act == Act::Exempt => (CALL, true),
+            None => (0.5 * times.without.median() + 5.0, false),
         };
-        times.added(0.5) <= most && times.inside.is_some() == (self.floor().is_some() || self.act == Act::Exempt)
+        times.added(0.5) <= most && times.inside.is_some() == is_asked
     }
 
     /// What confpin has to do with the snapshots; `None` where the API server does not ask it.

@@ -74,16 +74,11 @@ impl Confpin {
 
     /// The processor time that it has taken so far.
     pub fn processor_time(&self) -> Result<Duration> {
-        process::processor_time(self.id()?)
+        process::processor_time(&self.child)
     }
 
     /// The most memory that it has had so far.
     pub fn peak_mib(&self) -> Result<u64> {
-        process::memory_mib(self.id()?, "VmHWM:")
-    }
-
-    // setpriv and taskset become the program.
-    fn id(&self) -> Result<u32> {
-        self.child.id().context("confpin runs")
+        process::memory_mib(&self.child, "VmHWM:")
     }
 }

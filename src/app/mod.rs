@@ -85,7 +85,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
             metrics: metrics.clone(),
             events: Events::new(&cluster),
             on_decided: Box::new(move |decided| {
-                // The other end goes only with the program, or at once where nothing is reconciled.
+                // The other end goes only with the program.
                 let _ = decide.unbounded_send(decided);
             }),
         }),
@@ -134,13 +134,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
     };
     let admin = async { Ok(admin::run(admin_listener, health, metrics, ended.clone()).await?) };
     let reconcile = async {
-        match config.reconcile {
-            true => work::run(reconcilers, decisions, stop.clone()).await,
-            false => {
-                drop(decisions);
-                stop.cancelled().await;
-            }
-        }
+        work::run(reconcilers, decisions, stop.clone()).await;
         if stop.is_cancelled() { Ok(()) } else { bail!("the reconciler ended early") }
     };
     let certificates = async {

@@ -71,7 +71,6 @@ impl Cluster {
     /// When the API server refuses or cannot be asked.
     pub async fn names_configmap(&self, namespace: &str, name: &str) -> Result<bool, Error> {
         let all = ListParams::default();
-        let names = |configmaps: &[String]| configmaps.iter().any(|own| own == name);
         for kind in WORKLOADS {
             // A cluster without the kind has no such workload.
             let list =
@@ -79,11 +78,11 @@ impl Cluster {
                     true => Ok(Vec::new()),
                     false => Err(error),
                 })?;
-            if list.iter().any(|object| names(&WorkloadState::new(kind, object).configmaps)) {
+            if list.iter().any(|object| WorkloadState::new(kind, object).names(name)) {
                 return Ok(true);
             }
         }
-        if self.holders(namespace, None).await?.iter().any(|holder| names(&holder.configmaps)) {
+        if self.holders(namespace, None).await?.iter().any(|holder| holder.names(name)) {
             return Ok(true);
         }
         // A pod is its own template. Pods outlive their ReplicaSet after `kubectl delete --cascade=orphan`.

@@ -53,7 +53,7 @@ pub fn notices(old: Option<&WorkloadState>, new: &WorkloadState) -> Vec<Notice> 
     for (source, hash) in &record.0 {
         let of_source = |name: &&String| *name == source || snapshot::may_be_of(name, source);
         for name in new.configmaps.iter().filter(of_source) {
-            let was_there = old.is_some_and(|old| old.configmaps.contains(name));
+            let was_there = old.is_some_and(|old| old.names(name));
             if was_there {
                 continue;
             }

@@ -82,6 +82,12 @@ impl WorkloadState {
         self.annotations.iter().find(|(own, _)| *own == key).map(|(_, value)| value.as_str())
     }
 
+    /// Whether its template names a ConfigMap.
+    #[must_use]
+    pub fn names(&self, configmap: &str) -> bool {
+        self.configmaps.iter().any(|name| name == configmap)
+    }
+
     /// Whether its own annotation opts it out.
     #[must_use]
     pub fn opts_out(&self) -> bool {
@@ -158,6 +164,12 @@ impl Holder {
             template: template::digest(template),
             pod_hash: meta.labels.as_ref().and_then(|labels| labels.get(ROLLOUT_HASH_LABEL)).cloned(),
         }
+    }
+
+    /// Whether its template names a ConfigMap.
+    #[must_use]
+    pub fn names(&self, configmap: &str) -> bool {
+        self.configmaps.iter().any(|name| name == configmap)
     }
 
     /// The owner reference that a snapshot gets for this holder: just what the garbage collector needs.

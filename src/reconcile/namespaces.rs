@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 
 use crate::cluster::backoff::Pauses;
 use crate::pin::objects::NamespaceFacts;
-use crate::reconcile::watches::{Change, Feed};
+use crate::reconcile::watches::{Change, Feed, paged};
 
 /// What is looked at, for metrics and logs.
 const NAME: &str = "namespaces";
@@ -32,7 +32,7 @@ impl Feed {
 
     async fn watch_namespaces(&self) {
         let api: Api<PartialObjectMeta<Namespace>> = Api::all(self.reconciler.cluster.client());
-        let events = watcher(api, watcher::Config::default()).backoff(Pauses::default());
+        let events = watcher(api, paged()).backoff(Pauses::default());
         self.follow(NAME, events, |change| match change {
             Change::Put(namespace) => self.put_namespace(&namespace.name_any(), Some(&namespace.metadata)),
             Change::Gone(namespace) => self.put_namespace(&namespace.name_any(), None),

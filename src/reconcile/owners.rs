@@ -101,8 +101,8 @@ impl Reconciler {
             return Ok(false);
         }
         let holders = self.cluster.holders(&snapshot.namespace, live.selector.as_deref()).await?;
-        let names_it = |holder: &&Holder| holder.configmaps.iter().any(|name| **name == *snapshot.name);
-        let naming: HashSet<_> = holders.iter().filter(names_it).map(|it| it.uid.as_str()).collect();
+        let naming: HashSet<_> =
+            holders.iter().filter(|it| it.names(&snapshot.name)).map(|it| it.uid.as_str()).collect();
         let index = self.index();
         let known = index.holders_naming(snapshot);
         let known_uids: HashSet<_> = known.iter().map(|it| it.uid.as_str()).collect();

@@ -272,7 +272,7 @@ impl Feed {
 
 /// Lists come in small pages: all the objects of one are in memory at once, in full, before anything is made of them, and
 /// what that takes is not given back.
-fn paged() -> watcher::Config {
+pub(super) fn paged() -> watcher::Config {
     const PAGE: u32 = 100;
     watcher::Config::default().page_size(PAGE)
 }

@@ -43,9 +43,7 @@ async fn a_source_that_appears_pins_the_workload(world: &World) -> Result<()> {
 async fn a_workload_that_asks_for_it_follows_its_source(world: &World) -> Result<()> {
     let shop = world.shop("on-change").await?;
     for kind in [Kind::Deployment, Kind::Rollout] {
-        let following = manifest::workload(kind, "following").uses("app-config").with(|object| {
-            object["metadata"]["annotations"]["confpin.dev/rollout"] = "on-change".into();
-        });
+        let following = manifest::workload(kind, "following").uses("app-config").on_change();
         let staying = manifest::workload(kind, "staying").uses("app-config");
         shop.apply([configmap("app-config", "v1"), following.json(), staying.json()]).await?;
         for name in ["following", "staying"] {
@@ -100,13 +98,8 @@ async fn a_workload_refused_after_confpin_leaves_no_snapshot() -> Result<()> {
     let world = World::with_arguments(Cluster::builder(), &["--orphan-grace=1s"]).await?;
     let shop = world.shop("refused").await?;
     // The quota for Deployments counts after all webhooks.
-    let quota = serde_json::json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"count/deployments.apps": "0"}}});
-    shop.apply([configmap("app-config", "v1"), quota]).await?;
-    wait_for("the quota to count", SOON, async || {
-        let quota = shop.run("get resourcequota none --output=jsonpath={.status.hard}").await?;
-        Ok(quota.contains("count/deployments.apps").then_some(()))
-    })
-    .await?;
+    shop.set_quota("count/deployments.apps", 0).await?;
+    shop.apply([configmap("app-config", "v1")]).await?;
     let mark = shop.mark().await?;
     let output = shop.send(["apply"], [deployment("web").uses("app-config").json()]).run_any().await?;
     assert!(!output.status.success(), "it was admitted");

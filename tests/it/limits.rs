@@ -21,9 +21,7 @@ tests! {
 }
 
 fn following(name: &str) -> Manifest {
-    deployment(name).uses("app-config").replicas(0).with(|object| {
-        object["metadata"]["annotations"]["confpin.dev/rollout"] = "on-change".into();
-    })
+    deployment(name).uses("app-config").replicas(0).on_change()
 }
 
 async fn a_source_that_flips_rolls_its_workload_at_most_once_an_interval() -> Result<()> {

@@ -66,9 +66,7 @@ async fn it_pins_follows_and_collects_by_roles_alone() -> Result<()> {
 
 async fn pins_follows_and_collects(shop: &Shop<'_>, kind: Kind) -> Result<()> {
     let staying = manifest::workload(kind, "staying").uses("app-config").replicas(0);
-    let following = manifest::workload(kind, "following").uses("app-config").replicas(0).with(|object| {
-        object["metadata"]["annotations"]["confpin.dev/rollout"] = "on-change".into();
-    });
+    let following = manifest::workload(kind, "following").uses("app-config").replicas(0).on_change();
     // Until the API server knows where confpin is, it refuses.
     wait_for("workloads to be admitted", SOON, async || {
         shop.apply([configmap("app-config", "v1"), staying.json(), following.json()]).await.map(Some)

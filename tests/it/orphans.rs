@@ -43,16 +43,12 @@ fn manifest() -> Manifest {
 /// A quota counts after all webhooks: the second Deployment's snapshot is made in vain, the first one's is in use.
 async fn refused_by_a_quota(world: &World) -> Result<()> {
     let shop = world.shop("quota").await?;
-    let quota = json!({
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "one"},
-        "spec": {"hard": {"count/deployments.apps": "1"}},
-    });
-    shop.apply([quota]).await?;
+    shop.set_quota("count/deployments.apps", 1).await?;
     shop.apply(web("v1")).await?;
     shop.wait_owned().await?;
     let used = shop.deployment("web").name().await?;
     wait_for("the quota to be used up", SOON, async || {
-        let used = shop.run("get resourcequota one --output=jsonpath={.status.used}").await?;
+        let used = shop.run("get resourcequota few --output=jsonpath={.status.used}").await?;
         Ok(used.contains(r#""count/deployments.apps":"1""#).then_some(()))
     })
     .await?;

@@ -256,19 +256,8 @@ async fn orphans_are_told_with_the_time_that_they_have() -> Result<()> {
     let world = World::with_arguments(Cluster::builder(), &["--settle=0s"]).await?;
     let shop = world.shop("orphans").await?;
     // Of a workload that is refused after confpin has made its snapshot.
-    let quota = json!({
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"},
-        "spec": {"hard": {"count/deployments.apps": "0"}},
-    });
-    shop.apply([quota, configmap("app-config", "1")]).await?;
-    wait_for("the quota to count", SOON, async || {
-        Ok(shop
-            .run("get resourcequota none --output=jsonpath={.status.hard}")
-            .await?
-            .contains("deployments")
-            .then_some(()))
-    })
-    .await?;
+    shop.set_quota("count/deployments.apps", 0).await?;
+    shop.apply([configmap("app-config", "1")]).await?;
     let web = deployment("web").replicas(0).uses("app-config").json();
     let refused = shop.send(["apply"], [web]).run_any().await?;
     assert!(!refused.status.success());

@@ -50,12 +50,7 @@ async fn a_restart_rolls_nothing_and_misses_nothing() -> Result<()> {
     world.confpin.kill()?;
     shop.apply([configmap("common", "v2")]).await?;
     world.start_confpin().await?;
-    for name in ["following", "following-canary"] {
-        wait_value(&shop, name, "v2").await?;
-        bump(&mut before, name);
-    }
-    all_looked_at(&shop, "after-a-change").await?;
-    assert_eq!(generations(&shop).await?, before);
+    just_followers_roll(&shop, &mut before, "after-a-change").await?;
     assert_eq!(shop.deployment("undone").value().await?, "v1");
     assert_eq!(shop.rollout("undone-canary").value().await?, "v1");
     assert_eq!(shop.deployment("staying").value().await?, "v1");
@@ -119,12 +114,7 @@ async fn after_an_outage_everything_converges_and_nothing_rolls_by_itself() -> R
     assert_eq!(generations(&shop).await?, before);
 
     world.start_confpin().await?;
-    for name in ["following", "following-canary"] {
-        wait_value(&shop, name, "v2").await?;
-        bump(&mut before, name);
-    }
-    all_looked_at(&shop, "after-the-outage").await?;
-    assert_eq!(generations(&shop).await?, before);
+    just_followers_roll(&shop, &mut before, "after-the-outage").await?;
     wait_rolled_out(&shop).await?;
     // Also that of the workload which was refused is gone, and the late one's has its owner.
     wait_all_owned(&shop).await?;
@@ -173,9 +163,7 @@ async fn begin(shop: &Shop<'_>) -> Result<()> {
 }
 
 fn following(kind: Kind, name: &str, source: &str) -> Manifest {
-    manifest::workload(kind, name).uses(source).replicas(0).with(|object| {
-        object["metadata"]["annotations"]["confpin.dev/rollout"] = "on-change".into();
-    })
+    manifest::workload(kind, name).uses(source).replicas(0).on_change()
 }
 
 /// The workload of this name.
@@ -198,6 +186,17 @@ async fn all_looked_at(shop: &Shop<'_>, round: &str) -> Result<()> {
         shop.apply([configmap("witnessed", &value)]).await?;
         wait_value(shop, "witness", &value).await?;
     }
+    Ok(())
+}
+
+/// Waits until the workloads that follow the common source have its change, and fails if another one rolled.
+async fn just_followers_roll(shop: &Shop<'_>, before: &mut BTreeMap<&'static str, i64>, round: &str) -> Result<()> {
+    for name in ["following", "following-canary"] {
+        wait_value(shop, name, "v2").await?;
+        bump(before, name);
+    }
+    all_looked_at(shop, round).await?;
+    assert_eq!(generations(shop).await?, *before);
     Ok(())
 }
 

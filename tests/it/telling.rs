@@ -102,21 +102,10 @@ async fn the_audit_log_says_what_became_of_each_name(world: &World) -> Result<()
     Ok(())
 }
 
-/// A quota that leaves no room for a snapshot.
-async fn leave_no_room(shop: &Shop<'_>) -> Result<()> {
-    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"count/configmaps": "0"}}});
-    shop.apply([quota]).await?;
-    wait_for("the quota to count", SOON, async || {
-        let quota = shop.run("get resourcequota none --output=jsonpath={.status.hard}").await?;
-        Ok(quota.contains("count/configmaps").then_some(()))
-    })
-    .await
-}
-
 async fn a_refusal_is_told_by_an_event_a_metric_and_the_audit_log(world: &World) -> Result<()> {
     let shop = world.shop("refused").await?;
     shop.apply([configmap("app-config", "v1"), deployment("web").uses("app-config").json()]).await?;
-    leave_no_room(&shop).await?;
+    shop.set_quota("count/configmaps", 0).await?;
     shop.kubectl(["patch", "configmap", "app-config", "--patch", r#"{"data": {"value": "v2"}}"#]).run().await?;
     let denied = async || world.confpin.metric("confpin_denials_total", r#"reason="forbidden""#).await;
     let (before, mark) = (denied().await?, shop.mark().await?);
@@ -152,7 +141,7 @@ async fn on_error_admit_lets_the_whole_workload_in_unpinned() -> Result<()> {
     let world = World::with_arguments(Cluster::builder(), &["--on-error=admit"]).await?;
     let shop = world.shop("admit").await?;
     shop.apply([configmap("one", "v1"), configmap("two", "v1")]).await?;
-    leave_no_room(&shop).await?;
+    shop.set_quota("count/configmaps", 0).await?;
     let mark = shop.mark().await?;
     let output = shop.send(["apply"], [deployment("web").uses("one").uses("two").json()]).run_any().await?;
     let told = String::from_utf8_lossy(&output.stderr);

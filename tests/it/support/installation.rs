@@ -25,6 +25,7 @@ use super::{
     SOON, World,
     confpin::{Confpin, ask},
     image,
+    rendered::{chart, run_helm},
     world::LABEL,
 };
 
@@ -73,13 +74,11 @@ impl Installation {
         fs::create_dir_all(&installation.folder)?;
         let file = installation.folder.join("values.yaml");
         fs::write(&file, values.to_string())?;
-        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/chart/confpin");
+        let (chart, values) = (chart(), format!("--values={}", file.display()));
         for part in ["administrator", "team"] {
-            let mut helm = cluster.command(Program::Helm4).await?;
-            helm.arg("install").arg(part).arg(&chart).arg("--values").arg(&file);
-            helm.args(["--namespace", NAMESPACE, "--create-namespace", &format!("--set=part={part}")]);
-            let output = helm.kill_on_drop(true).output().await?;
-            ensure!(output.status.success(), "helm failed: {}", String::from_utf8_lossy(&output.stderr));
+            let (namespace, set) = (["--namespace", NAMESPACE, "--create-namespace"], format!("--set=part={part}"));
+            let install = [&["install", part, &chart, &values, &set][..], &namespace].concat();
+            run_helm(cluster, Program::Helm4, &install).await?;
         }
         installation.wait_ready().await?;
         Ok(installation)

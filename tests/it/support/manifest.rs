@@ -121,6 +121,11 @@ impl Manifest {
         self.with_pod(|pod| pod["containers"][0]["image"] = image.into())
     }
 
+    /// One that follows its sources.
+    pub fn on_change(self) -> Self {
+        self.with(|object| object["metadata"]["annotations"]["confpin.dev/rollout"] = "on-change".into())
+    }
+
     /// With another number of pods.
     pub fn replicas(self, replicas: u32) -> Self {
         self.with(|object| object["spec"]["replicas"] = replicas.into())
