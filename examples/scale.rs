@@ -5,9 +5,6 @@
 //! its owners, how much memory it takes, what it does when nothing happens, how soon one more ReplicaSet owns its
 //! snapshot and how many requests that costs. The table goes to `docs/scale.md`.
 
-#[path = "../benches/process.rs"]
-mod process;
-
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -25,7 +22,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
-use testcluster::{Cluster, free_port, wait_for};
+use testcluster::{Cluster, free_port, usage, wait_for};
 use tokio::process::{Child, Command};
 
 const NAMESPACES: usize = 100;
@@ -70,7 +67,7 @@ async fn main() -> Result<()> {
         wait_owned(&client, number).await?;
         let owned = begin.elapsed();
         let at_rest = processor_time_at_rest(&running).await?;
-        let (memory, peak) = (process::memory_mib(&running, "VmRSS:")?, process::memory_mib(&running, "VmHWM:")?);
+        let (memory, peak) = (usage::memory_mib(&running, "VmRSS:")?, usage::memory_mib(&running, "VmHWM:")?);
         let (delay, requests) = one_more(&cluster, &client, number).await?;
         running.kill().await?;
         // Else nobody could make the next Deployments.
@@ -214,7 +211,7 @@ async fn one_more(cluster: &Cluster, client: &Client, workloads: usize) -> Resul
 
 /// The part of one core's time, in percent, that it takes when nothing happens.
 async fn processor_time_at_rest(child: &Child) -> Result<f64> {
-    let before = process::processor_time(child)?;
+    let before = usage::processor_time(child)?;
     tokio::time::sleep(REST).await;
-    Ok(100.0 * (process::processor_time(child)? - before).as_secs_f64() / REST.as_secs_f64())
+    Ok(100.0 * (usage::processor_time(child)? - before).as_secs_f64() / REST.as_secs_f64())
 }

@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use kube::api::PostParams;
-use testcluster::{Cluster, free_port, wait_for};
+use testcluster::{Cluster, free_port, usage, wait_for};
 use tokio::process::{Child, Command};
 
-use crate::{objects, process};
+use crate::objects;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -52,12 +52,12 @@ impl Confpin<'_> {
 
     /// The memory that it has.
     pub fn memory_mib(&self) -> Result<u64> {
-        process::memory_mib(&self.child, "VmRSS:")
+        usage::memory_mib(&self.child, "VmRSS:")
     }
 
     /// The processor time that it has taken so far.
     pub fn processor_time(&self) -> Result<Duration> {
-        process::processor_time(&self.child)
+        usage::processor_time(&self.child)
     }
 
     /// Ends it.

@@ -13,8 +13,6 @@ mod latency;
 mod machine;
 mod objects;
 mod owners;
-#[path = "../process.rs"]
-mod process;
 mod soak;
 
 use std::num::ParseIntError;

@@ -8,11 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use confpin::pin::webhook_configuration::PATH;
 use rcgen::{CertificateParams, KeyPair};
-use testcluster::{free_port, wait_for};
+use testcluster::{free_port, usage, wait_for};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-
-use crate::process;
 
 const SOON: Duration = Duration::from_secs(30);
 const HOST: &str = "127.0.0.1";
@@ -74,11 +72,11 @@ impl Confpin {
 
     /// The processor time that it has taken so far.
     pub fn processor_time(&self) -> Result<Duration> {
-        process::processor_time(&self.child)
+        usage::processor_time(&self.child)
     }
 
     /// The most memory that it has had so far.
     pub fn peak_mib(&self) -> Result<u64> {
-        process::memory_mib(&self.child, "VmHWM:")
+        usage::memory_mib(&self.child, "VmHWM:")
     }
 }

@@ -8,8 +8,6 @@
 mod api_server;
 mod confpin;
 mod load;
-#[path = "../process.rs"]
-mod process;
 mod reviews;
 
 use std::time::Duration;

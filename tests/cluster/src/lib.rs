@@ -45,6 +45,7 @@ mod random;
 mod real_node;
 mod rollouts;
 mod start;
+pub mod usage;
 mod wait;
 
 pub use argo_cd::ArgoCd;
