@@ -5,7 +5,12 @@ use kube::ResourceExt;
 use serde_json::json;
 use testcluster::{Program, wait_for};
 
-use crate::support::{Kind, SOON, Shop, Workload, World, configmap, docs, manifest, tests, workload::revision};
+use crate::support::{
+    Kind, SOON, Shop, Workload, World, configmap, deployment, docs,
+    manifest::{self, Manifest},
+    tests,
+    workload::revision,
+};
 
 tests! {
     Shared helm_3_with_a_deployment,
@@ -14,42 +19,36 @@ tests! {
     Shared helm_4_with_a_rollout,
 }
 
-/// A version of Helm, and how it takes a failed upgrade back.
-struct Helm {
-    program: Program,
-    atomic: &'static str,
-}
-
-const HELM_3: Helm = Helm { program: Program::Helm3, atomic: "--atomic" };
-const HELM_4: Helm = Helm { program: Program::Helm4, atomic: "--rollback-on-failure" };
-
 async fn helm_3_with_a_deployment(world: &World) -> Result<()> {
-    story(world, &HELM_3, Kind::Deployment).await
+    story(world, Program::Helm3, Kind::Deployment).await
 }
 
 async fn helm_4_with_a_deployment(world: &World) -> Result<()> {
-    story(world, &HELM_4, Kind::Deployment).await
+    story(world, Program::Helm4, Kind::Deployment).await
 }
 
 async fn helm_3_with_a_rollout(world: &World) -> Result<()> {
-    story(world, &HELM_3, Kind::Rollout).await
+    story(world, Program::Helm3, Kind::Rollout).await
 }
 
 async fn helm_4_with_a_rollout(world: &World) -> Result<()> {
-    story(world, &HELM_4, Kind::Rollout).await
+    story(world, Program::Helm4, Kind::Rollout).await
 }
 
+/// A ConfigMap, the workload that uses it, and a Deployment that does not: Helm 3 waits for no Rollout, and by the other
+/// it sees an upgrade fail.
 fn chart(shop: &Shop<'_>, kind: Kind) -> Result<String> {
+    let on = |it: Manifest| it.with_pod(|pod| pod["nodeSelector"] = json!({"kubernetes.io/os": "{{ .Values.os }}"}));
     let web = manifest::workload(kind, "web").uses("app-config").env_from("app-config").image("{{ .Values.image }}");
-    let web = web.with_pod(|pod| pod["nodeSelector"] = json!({"kubernetes.io/os": "{{ .Values.os }}"}));
-    Ok(shop.chart([configmap("app-config", "{{ .Values.value }}"), web.json()])?.display().to_string())
+    let objects = [configmap("app-config", "{{ .Values.value }}"), on(web).json(), on(deployment("beside")).json()];
+    Ok(shop.chart(objects)?.display().to_string())
 }
 
 /// A Helm release of one Deployment or Rollout.
 struct Release<'a> {
     shop: &'a Shop<'a>,
     web: Workload<'a>,
-    helm: &'static Helm,
+    helm: Program,
     chart: String,
 }
 
@@ -58,10 +57,23 @@ impl Release<'_> {
     async fn run(&self, name: &str, options: &str) -> Result<bool> {
         let commands = docs::commands("helm.md", "commands")?;
         let command = commands.iter().find(|command| command.split(' ').nth(1) == Some(name));
-        let command =
-            command.with_context(|| format!("the page has no `helm {name}`"))?.replace("./chart", &self.chart);
+        self.helm(command.with_context(|| format!("the page has no `helm {name}`"))?, options).await
+    }
+
+    /// Runs the page's command for an upgrade that is taken back when it fails.
+    async fn upgrade_safely(&self, options: &str) -> Result<bool> {
+        let block = match (self.helm, self.web.kind) {
+            (Program::Helm3, _) => "safely-3",
+            (_, Kind::Deployment) => "safely-4",
+            (_, Kind::Rollout) => "safely-4-rollout",
+        };
+        self.helm(&docs::command("helm.md", block)?, options).await
+    }
+
+    async fn helm(&self, command: &str, options: &str) -> Result<bool> {
+        let command = command.replace("./chart", &self.chart);
         let arguments = format!("{command} {options}").trim_start_matches("helm ").trim_end().to_owned();
-        let done = self.shop.run_client_any(self.helm.program, &arguments).await?;
+        let done = self.shop.run_client_any(self.helm, &arguments).await?;
         eprint!("{}", String::from_utf8_lossy(&done.stderr));
         Ok(done.status.success())
     }
@@ -70,6 +82,10 @@ impl Release<'_> {
     async fn expect(&self, name: &str, (image, value): (u32, &str), expected: (&str, usize)) -> Result<()> {
         let step = format!("{name} to image {image} and {value}");
         ensure!(self.run(name, &values(image, value, "linux")).await?, "{step} failed");
+        self.expect_state(&step, expected).await
+    }
+
+    async fn expect_state(&self, step: &str, expected: (&str, usize)) -> Result<()> {
         self.web.wait_rolled_out().await?;
         let found = (self.web.value().await?, self.web.replica_sets().await?.len());
         ensure!(found == (expected.0.to_owned(), expected.1), "after the {step} it has {found:?}");
@@ -81,7 +97,7 @@ fn values(image: u32, value: &str, os: &str) -> String {
     format!("--set value={value},image=web:{image},os={os}")
 }
 
-async fn story(world: &World, helm: &'static Helm, kind: Kind) -> Result<()> {
+async fn story(world: &World, helm: Program, kind: Kind) -> Result<()> {
     let shop = world.shop("helm").await?;
     let (chart, web) = (chart(&shop, kind)?, shop.workload(kind, "web"));
     let release = Release { shop: &shop, web: web.clone(), helm, chart };
@@ -92,7 +108,7 @@ async fn story(world: &World, helm: &'static Helm, kind: Kind) -> Result<()> {
         assert_eq!(web.generation().await?, generation);
     }
     // Helm 3 sends no empty patch of a custom resource.
-    let sets = if helm.program == Program::Helm3 && kind == Kind::Rollout {
+    let sets = if helm == Program::Helm3 && kind == Kind::Rollout {
         release.expect("upgrade", (1, "v2"), ("v1", 1)).await?;
         let command = docs::command("helm.md", "on-change")?.replace("shop", shop.name());
         world.cluster.kubectl(command.split(' ').skip(1)).run().await?;
@@ -105,26 +121,22 @@ async fn story(world: &World, helm: &'static Helm, kind: Kind) -> Result<()> {
     };
     assert_eq!(sets, 2);
     release.expect("upgrade", (2, "v2"), ("v2", 3)).await?;
-    release.expect("upgrade", (3, "v3"), ("v3", 4)).await?;
+    ensure!(release.upgrade_safely(&values(3, "v3", "linux")).await?, "the upgrade failed");
+    release.expect_state("upgrade", ("v3", 4)).await?;
     let current = async || {
         let newest = web.replica_sets().await?.into_iter().max_by_key(revision).context("there is a ReplicaSet")?;
         anyhow::Ok(newest.name_any())
     };
 
-    let mut sets = 4;
-    if kind == Kind::Deployment {
-        // No node has this system, so the upgrade fails: back to the old snapshot and the old ReplicaSet.
-        let before = current().await?;
-        let failing = format!("{} {} --timeout 6s", values(4, "v4", "none"), helm.atomic);
-        assert!(!release.run("upgrade", &failing).await?);
-        web.wait_rolled_out().await?;
-        sets = 5;
-        assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v3".into(), sets));
-        assert_eq!(current().await?, before);
-    }
+    // No node has this system, so the upgrade fails: back to the old snapshot and the old ReplicaSet.
+    let before = current().await?;
+    let failing = format!("{} --timeout 6s", values(4, "v4", "none"));
+    assert!(!release.upgrade_safely(&failing).await?);
+    release.expect_state("failed upgrade", ("v3", 5)).await?;
+    assert_eq!(current().await?, before);
+
     assert!(release.run("rollback", "").await?);
-    web.wait_rolled_out().await?;
-    assert_eq!((web.value().await?, web.replica_sets().await?.len()), ("v1".into(), sets));
+    release.expect_state("rollback", ("v1", 5)).await?;
     shop.wait_owned().await?;
 
     assert!(release.run("uninstall", "").await?);
