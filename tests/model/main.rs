@@ -141,3 +141,34 @@ fn without_the_live_current_holder_it_loses() {
 fn a_late_admission_replaces_no_newer_claim() {
     holds("late admission", Lifetimes { templates: 3, ..one() });
 }
+
+/// Two workloads share the snapshots, each is changed once, by two replicas of the webhook at a time.
+#[test]
+#[ignore = "takes minutes"]
+fn two_workloads_change_at_a_time() {
+    let left = Left { changes: [1, 1], ..NOTHING };
+    holds("two workloads", Lifetimes { start: [Some(0), Some(0)], left, ..one() });
+}
+
+/// One workload goes to the content that another one leaves.
+#[test]
+#[ignore = "takes minutes"]
+fn two_workloads_change_places() {
+    let left = Left { changes: [1, 1], ..NOTHING };
+    holds("places", Lifetimes { start: [Some(0), Some(1)], left, ..one() });
+}
+
+/// One workload is deleted while another one is created with what it used.
+#[test]
+#[ignore = "takes minutes"]
+fn one_is_deleted_and_one_is_created() {
+    let left = Left { changes: [0, 1], removals: 1, ..NOTHING };
+    holds("deleted and created", Lifetimes { start: [Some(0), None], left, ..one() });
+}
+
+/// The reconciler crashes amid two changes, its write lost or late.
+#[test]
+#[ignore = "takes minutes"]
+fn the_reconciler_crashes() {
+    holds("crash", Lifetimes { left: Left { changes: [2, 0], crashes: 1, ..NOTHING }, ..one() });
+}

@@ -8,6 +8,7 @@ pub mod admin;
 mod connection;
 mod grant;
 mod request;
+mod trace;
 
 use std::future::Future;
 use std::io;

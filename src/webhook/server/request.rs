@@ -13,9 +13,10 @@ use axum::routing::post;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument;
 
 use super::grant::Deadlines;
-use super::{Handler, Limits, PATH};
+use super::{Handler, Limits, PATH, trace};
 use crate::observe::labels::Rejection;
 use crate::observe::metrics::Metrics;
 
@@ -91,14 +92,19 @@ pub(super) fn router<H: Handler>(handler: Arc<H>, limits: Limits, metrics: Metri
 
 async fn review<H: Handler>(State(gate): State<Arc<Gate<H>>>, request: Request) -> Response {
     let deadlines = Deadlines::new(Instant::now(), request.uri().query());
-    match gate.answer(request, deadlines).await {
-        Ok(response) => response,
-        Err(refused) => {
-            gate.metrics.rejected(refused.label());
-            tracing::warn!(error = %refused, "a request was answered without the handler");
-            (refused.status(), format!("{refused}\n")).into_response()
+    let span = trace::span(request.headers());
+    async {
+        match gate.answer(request, deadlines).await {
+            Ok(response) => response,
+            Err(refused) => {
+                gate.metrics.rejected(refused.label());
+                tracing::warn!(error = %refused, "a request was answered without the handler");
+                (refused.status(), format!("{refused}\n")).into_response()
+            }
         }
     }
+    .instrument(span)
+    .await
 }
 
 impl<H: Handler> Gate<H> {
