@@ -34,8 +34,10 @@
 //! `ControllerSees`, `ReconcilerSees…` are caches that catch up; what is not listed there has not been seen.
 //!
 //! # Sizes
-//! Measured with optimisation on a busy machine (processor time): scaling 478,342 states (5 s); four changes 1,819,509
-//! (26 s). Three changes with two webhooks, a deleted and a created workload, two workloads: not run to the end.
+//! Measured with optimisation on two cores: scaling 478,342 states (5 s); four changes 1,819,509 (26 s); a late admission,
+//! which is three changes by two webhooks, 11,007,528 (107 s); a crash 124,692 (1.3 s); two workloads 339,820 (3.6 s) and
+//! 920,556 (10 s). In none of them is anything lost. Not run to the end: a deleted and a created workload, which 20 GB were
+//! too few for.
 
 mod cluster;
 mod model;
@@ -84,12 +86,22 @@ fn explore(name: &str, model: Lifetimes) -> Vec<(&'static str, String)> {
         .collect()
 }
 
+/// Nothing is lost, and a snapshot is reused on some path: without that nothing would have been shown.
 fn holds(name: &str, model: Lifetimes) {
     let found = explore(name, model);
-    for (property, path) in &found {
+    nothing_lost(&found);
+    assert!(!found.is_empty(), "{REUSED}");
+}
+
+/// The same where too little happens for a snapshot to be without owners and then reused.
+fn keeps(name: &str, model: Lifetimes) {
+    nothing_lost(&explore(name, model));
+}
+
+fn nothing_lost(found: &[(&'static str, String)]) {
+    for (property, path) in found {
         assert!(*property == REUSED, "{property}:\n{path}");
     }
-    assert!(!found.is_empty(), "{REUSED}");
 }
 
 fn loses(name: &str, model: Lifetimes) {
@@ -135,40 +147,40 @@ fn without_the_live_current_holder_it_loses() {
     loses("no live cover", Lifetimes { protocol: Protocol { covers_live: false, ..WHOLE }, ..one() });
 }
 
-/// A slow admission that is going to fail, and the newer claim of one that is stored.
+/// A slow admission that is going to fail, and the newer claim of one that is stored. 11,007,528 states, depth 54.
 #[test]
 #[ignore = "takes minutes"]
 fn a_late_admission_replaces_no_newer_claim() {
     holds("late admission", Lifetimes { templates: 3, ..one() });
 }
 
-/// Two workloads share the snapshots, each is changed once, by two replicas of the webhook at a time.
+/// Two workloads share the snapshots, and each is changed once, by two replicas of the webhook at a time. 339,820 states,
+/// depth 35.
 #[test]
 #[ignore = "takes minutes"]
 fn two_workloads_change_at_a_time() {
     let left = Left { changes: [1, 1], ..NOTHING };
-    holds("two workloads", Lifetimes { start: [Some(0), Some(0)], left, ..one() });
+    keeps("two workloads", Lifetimes { start: [Some(0), Some(0)], left, ..one() });
 }
 
-/// One workload goes to the content that another one leaves.
+/// One workload goes to the content that another one leaves. 920,556 states, depth 38.
 #[test]
 #[ignore = "takes minutes"]
 fn two_workloads_change_places() {
     let left = Left { changes: [1, 1], ..NOTHING };
-    holds("places", Lifetimes { start: [Some(0), Some(1)], left, ..one() });
+    keeps("places", Lifetimes { start: [Some(0), Some(1)], left, ..one() });
 }
 
-/// One workload is deleted while another one is created with what it used.
+/// One of two workloads goes there and back.
 #[test]
-#[ignore = "takes minutes"]
-fn one_is_deleted_and_one_is_created() {
-    let left = Left { changes: [0, 1], removals: 1, ..NOTHING };
-    holds("deleted and created", Lifetimes { start: [Some(0), None], left, ..one() });
+#[ignore = "takes minutes, and gigabytes"]
+fn one_of_two_workloads_goes_there_and_back() {
+    let left = Left { changes: [2, 1], ..NOTHING };
+    holds("there and back", Lifetimes { start: [Some(0), Some(0)], left, ..one() });
 }
 
-/// The reconciler crashes amid two changes, its write lost or late.
+/// The reconciler crashes amid two changes, its write lost or late. 124,692 states, depth 37.
 #[test]
-#[ignore = "takes minutes"]
 fn the_reconciler_crashes() {
     holds("crash", Lifetimes { left: Left { changes: [2, 0], crashes: 1, ..NOTHING }, ..one() });
 }
