@@ -216,8 +216,8 @@ async fn the_log_names_the_trace_of_a_request() -> Result<()> {
 
     let log = world.confpin.log()?;
     let lines = log.lines().filter(|line| line.contains(shop.name()) && line.contains("admitted"));
-    let traces: Vec<_> = lines.filter_map(|line| line.split_once("trace_id=\"")?.1.split_once('"')).collect();
-    let traces: BTreeSet<_> = traces.into_iter().map(|(trace, _)| trace).collect();
+    let trace = |line: &str| Some(line.split_once("trace_id=\"")?.1.split_once('"')?.0.to_owned());
+    let traces: BTreeSet<_> = lines.filter_map(trace).collect();
     assert_eq!(traces.len(), 2, "{log}");
     assert!(traces.iter().all(|trace| trace.len() == 32), "{traces:?}");
     Ok(())

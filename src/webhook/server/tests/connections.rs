@@ -62,12 +62,7 @@ type Connection = tokio_rustls::client::TlsStream<tokio::net::TcpStream>;
 
 /// A connection for HTTP/1 by hand.
 async fn connect(server: &Running) -> Connection {
-    let config = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(server.trust())
-        .with_no_client_auth();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(server.client_config()));
     let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
     let [host] = localhost();
     connector.connect(host, stream).await.unwrap()
