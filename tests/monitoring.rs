@@ -99,7 +99,7 @@ fn exposed() -> Result<BTreeSet<String>, Box<dyn Error>> {
     metrics.snapshot_used(SnapshotUse::Created);
     metrics.refreshed(RefreshCause::Missing);
     metrics.owned(Some(Duration::ZERO));
-    metrics.watch_failed("snapshots");
+    metrics.watch("snapshots");
     let text = metrics.encode()?;
     let series = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split(['{', ' ']).next());
     Ok(series.map(str::to_owned).collect())

@@ -42,19 +42,21 @@ impl Feed {
     }
 
     async fn poll_namespace(&self, name: &str) {
+        let watch = self.reconciler.metrics.watch(NAME);
         let (mut first, mut pauses) = (true, Pauses::default());
         loop {
             let pause = match self.reconciler.cluster.namespace_metadata(name).await {
                 Ok(metadata) => {
                     self.put_namespace(name, metadata.as_ref());
                     if std::mem::take(&mut first) {
+                        watch.has_listed();
                         self.has_listed();
                     }
                     pauses.reset();
                     PERIOD
                 }
                 Err(error) => {
-                    self.reconciler.metrics.watch_failed(NAME);
+                    watch.read_failed();
                     tracing::warn!(%error, namespace = name, "a namespace was not read, trying again");
                     pauses.next().unwrap_or(PERIOD)
                 }

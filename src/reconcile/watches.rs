@@ -219,12 +219,14 @@ impl Feed {
         events: impl Stream<Item = watcher::Result<Event<K>>>,
         mut tell: impl FnMut(Change<K>),
     ) {
+        let watch = self.reconciler.metrics.watch(name);
         let mut seen = HashSet::new();
         let mut first = true;
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             let change = match event {
                 Ok(Event::Init) => {
+                    watch.lists();
                     seen.clear();
                     continue;
                 }
@@ -237,15 +239,17 @@ impl Feed {
                 Ok(Event::InitDone) => Change::Listed(std::mem::take(&mut seen)),
                 Err(error) if is_unknown_kind(&error) => Change::Listed(HashSet::new()),
                 Err(error) => {
-                    self.reconciler.metrics.watch_failed(name);
-                    tracing::warn!(%error, watch = name, "a watch failed, starting it again");
+                    watch.failed(&error);
                     continue;
                 }
             };
             let listed = matches!(change, Change::Listed(_));
             tell(change);
-            if listed && std::mem::take(&mut first) {
-                self.has_listed();
+            if listed {
+                watch.has_listed();
+                if std::mem::take(&mut first) {
+                    self.has_listed();
+                }
             }
         }
     }

@@ -117,18 +117,26 @@ impl Steward {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut secrets = pin!(self.cluster.watch_secret(&self.settings.namespace, &self.settings.secret));
         let mut configurations = pin!(self.cluster.watch_webhook_configuration());
+        let secrets_seen = self.metrics.watch("secrets");
+        let configurations_seen = self.metrics.watch("mutatingwebhookconfigurations");
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(seen) = secrets.next() => match seen {
-                    Ok(secret) => self.secret = Some(secret.map(Kept::new)),
-                    Err(error) => self.watch_failed("secrets", &error),
+                    Ok(secret) => {
+                        secrets_seen.has_listed();
+                        self.secret = Some(secret.map(Kept::new));
+                    }
+                    Err(error) => secrets_seen.failed(&error),
                 },
                 Some(seen) = configurations.next() => match seen {
-                    Ok(configuration) => self.see(configuration, Timestamp::now()),
-                    Err(error) => self.watch_failed("mutatingwebhookconfigurations", &error),
+                    Ok(configuration) => {
+                        configurations_seen.has_listed();
+                        self.see(configuration, Timestamp::now());
+                    }
+                    Err(error) => configurations_seen.failed(&error),
                 },
                 _ = ticks.tick() => {}
             }
@@ -138,11 +146,6 @@ impl Steward {
                 tokio::time::sleep(RETRY).await;
             }
         }
-    }
-
-    fn watch_failed(&self, watch: &'static str, error: &kube::runtime::watcher::Error) {
-        self.metrics.watch_failed(watch);
-        tracing::warn!(%error, watch, "a watch failed, starting it again");
     }
 
     fn see(&mut self, configuration: Option<MutatingWebhookConfiguration>, now: Timestamp) {

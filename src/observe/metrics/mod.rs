@@ -4,6 +4,7 @@
 
 mod register;
 mod share;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use super::labels::{
     SnapshotUse,
 };
 pub use share::Share;
+pub use watch::Watch;
 
 /// The media type of [`Metrics::encode`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -54,6 +56,7 @@ pub struct Metrics {
     refreshes: Family<ByCause, Counter>,
     refreshes_delayed: Gauge,
     unpinned_workloads: Gauge,
+    watches_listing: Family<ByWatch, Gauge>,
     watch_errors: Family<ByWatch, Counter>,
     certificate_expiry: Gauge<f64, AtomicU64>,
     certificate_reload_failures: Counter,
@@ -94,6 +97,7 @@ impl Metrics {
             refreshes: Family::default(),
             refreshes_delayed: Gauge::default(),
             unpinned_workloads: Gauge::default(),
+            watches_listing: Family::default(),
             watch_errors: Family::default(),
             certificate_expiry: Gauge::default(),
             certificate_reload_failures: Counter::default(),
@@ -172,9 +176,13 @@ impl Metrics {
         Share::of(&self.unpinned_workloads)
     }
 
-    /// A watch failed and will be tried again. `watch` names what is watched.
-    pub fn watch_failed(&self, watch: &'static str) {
-        self.watch_errors.get_or_create(&ByWatch { watch }).inc();
+    /// A watch begins. `name` tells what is watched.
+    pub fn watch(&self, name: &'static str) -> Watch {
+        let by = ByWatch { watch: name };
+        let listing = Share::of(&self.watches_listing.get_or_create(&by));
+        let watch = Watch { name, listing, errors: self.watch_errors.get_or_create(&by).clone() };
+        watch.lists();
+        watch
     }
 
     /// When the certificate that is served expires.

@@ -80,6 +80,11 @@ impl Metrics {
             "Workloads in labelled namespaces that have never been decided",
             self.unpinned_workloads.clone(),
         );
+        registry.register(
+            "watches_listing",
+            "Watches that have not listed everything yet, or do so anew, by watch",
+            self.watches_listing.clone(),
+        );
         registry.register("watch_errors", "Errors of watches, by watch", self.watch_errors.clone());
     }
 

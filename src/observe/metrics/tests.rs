@@ -47,6 +47,22 @@ fn shares_add_up() {
 }
 
 #[test]
+fn a_watch_lists_until_it_has_listed() {
+    let metrics = Metrics::new();
+    let (one, other) = (metrics.watch("snapshots"), metrics.watch("snapshots"));
+    let listing = || line(&metrics, r#"confpin_watches_listing{watch="snapshots"}"#);
+    assert!(listing().ends_with(" 2"));
+    one.has_listed();
+    other.has_listed();
+    assert!(listing().ends_with(" 0"));
+    one.failed(&"gone");
+    assert!(listing().ends_with(" 0"), "it goes on from where it was");
+    one.lists();
+    assert!(listing().ends_with(" 1"));
+    assert!(line(&metrics, r#"confpin_watch_errors_total{watch="snapshots"}"#).ends_with(" 1"));
+}
+
+#[test]
 fn a_request_is_in_flight_until_it_is_dropped() {
     let metrics = Metrics::new();
     let request = metrics.in_flight();
