@@ -5,6 +5,7 @@ use crate::pin::kinds::ROLLOUT;
 use crate::pin::objects::{WorkloadState, label_selector};
 use crate::pin::request::Request;
 use crate::pin::template;
+use crate::pin::uid::Uid;
 
 impl Cluster {
     /// Whether the template is that of one of the workload's ReplicaSets, or of a Rollout's that takes its template from
@@ -14,18 +15,18 @@ impl Cluster {
     /// When the API server refuses or cannot be asked.
     pub async fn is_rollback(&self, namespace: &str, request: &Request) -> Result<bool, Error> {
         let selector = label_selector(&request.new.spec["selector"]);
-        let uid = request.old.as_ref().and_then(|old| old.metadata.uid.as_deref());
+        let uid = request.old.as_ref().and_then(|old| old.metadata.uid.as_deref()).map(Uid::from);
         let wanted = template::digest(request.template());
         let holders = self.holders(namespace, selector.as_deref()).await?;
         let equal = holders.iter().filter(|holder| holder.template == wanted);
         for controller in equal.filter_map(|holder| holder.controller.as_ref()) {
-            if Some(controller.uid.as_str()) == uid {
+            if uid.as_ref() == Some(&controller.uid) {
                 return Ok(true);
             }
             if controller.kind == Some(&ROLLOUT) {
                 let rollout = self.workload(&ROLLOUT, namespace, &controller.name).await?;
                 let names_us = |rollout: &WorkloadState| {
-                    rollout.uid == controller.uid && rollout.workload_ref.as_deref() == Some(&request.name)
+                    rollout.uid == controller.uid && rollout.workload_ref.as_deref() == Some(request.name.as_str())
                 };
                 if rollout.as_ref().is_some_and(names_us) {
                     return Ok(true);

@@ -1,12 +1,16 @@
 //! ConfigMaps: reading sources and snapshots, making, claiming, owning and deleting snapshots.
 
+use std::fmt;
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, Preconditions};
+use kube::api::{DeleteParams, PartialObjectMeta, Patch, Preconditions};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Error, creating, patching, retry};
 use crate::pin::claim::{self, Claim};
+use crate::pin::uid::Uid;
 
 /// What became of a write that depends on the object's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,31 +58,36 @@ impl Cluster {
         uid: &str,
         claims: &[Claim],
     ) -> Result<Write, Error> {
-        let claimed = self.patch_snapshot(namespace, name, &claim::merge_patch(claims, uid), "claim").await?;
-        Ok(match claimed {
-            Write::Done(_) => Write::Done(()),
-            Write::Outdated => Write::Outdated,
-        })
+        let patch = Patch::Merge(claim::merge_patch(claims, uid));
+        outdated(self.patch_snapshot(namespace, name, &patch, "claim").await.map(|_| ()))
     }
 
-    /// Merges `patch` into a snapshot. The patch carries the UID, or the resourceVersion, that it was made for. Returns
-    /// the resourceVersion that the snapshot has now.
+    /// Gives a snapshot its owners, by [`ownership::own`]. Returns the resourceVersion that it has then.
     ///
     /// # Errors
     /// When the API server refuses or cannot be asked.
-    pub async fn patch_snapshot(
+    ///
+    /// [`ownership::own`]: crate::pin::ownership::own
+    pub async fn own_snapshot(
         &self,
         namespace: &str,
         name: &str,
         patch: &Value,
-        verb: &str,
     ) -> Result<Write<Option<String>>, Error> {
+        let owned = self.patch_snapshot(namespace, name, &Patch::Strategic(patch), "own").await;
+        outdated(owned.map(|snapshot| snapshot.metadata.resource_version))
+    }
+
+    async fn patch_snapshot<P: Serialize + fmt::Debug>(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Patch<P>,
+        verb: &str,
+    ) -> Result<PartialObjectMeta<ConfigMap>, Error> {
         let api = self.configmaps(namespace);
         let params = patching();
-        let action = format!("{verb} snapshot {name}");
-        let patch = Patch::Merge(patch);
-        let patched = self.write(&action, || api.patch_metadata(name, &params, &patch)).await;
-        outdated(patched.map(|snapshot| snapshot.metadata.resource_version))
+        self.write(&format!("{verb} snapshot {name}"), || api.patch_metadata(name, &params, patch)).await
     }
 
     /// Deletes a snapshot if it is still this very object in this very state.
@@ -89,13 +98,13 @@ impl Cluster {
         &self,
         namespace: &str,
         name: &str,
-        uid: &str,
+        uid: &Uid,
         resource_version: &str,
     ) -> Result<Write, Error> {
         let api = self.configmaps(namespace);
         let params = DeleteParams {
             preconditions: Some(Preconditions {
-                uid: Some(uid.to_owned()),
+                uid: Some(uid.to_string()),
                 resource_version: Some(resource_version.to_owned()),
             }),
             ..DeleteParams::default()

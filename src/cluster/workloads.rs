@@ -110,7 +110,8 @@ impl Cluster {
         let api: Api<DynamicObject> = Api::namespaced_with(self.client(), &workload.namespace, &resource);
         let params = patching();
         // The UID: not a new workload of the same name.
-        let patch = Patch::Merge(json!({"metadata": {"uid": workload.uid, "annotations": {meta::REFRESH: value}}}));
+        let patch =
+            Patch::Merge(json!({"metadata": {"uid": workload.uid.to_string(), "annotations": {meta::REFRESH: value}}}));
         let action = format!("refresh {} {}", workload.kind.kind, workload.name);
         let patched = self.write(&action, || api.patch_metadata(&workload.name, &params, &patch)).await;
         outdated(patched.map(|_| ()))

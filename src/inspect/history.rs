@@ -126,7 +126,7 @@ fn images(template: &Value) -> Vec<String> {
 
 fn configuration(state: &WorkloadState, holder: &Holder, facts: &Facts) -> Vec<Configuration> {
     let record = state.annotation(meta::RECORD).map(Record::parse).unwrap_or_default();
-    let names = holder.configmaps.iter().cloned();
+    let names = holder.configmaps.iter().map(|name| name.to_string());
     names
         .map(|name| match facts.configmap(&state.namespace, &name) {
             Some(found) => match snapshot::recognise_metadata(found) {

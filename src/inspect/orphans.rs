@@ -7,9 +7,10 @@ use kube::api::ObjectMeta;
 use serde::Serialize;
 
 use crate::inspect::target::title;
-use crate::pin::claim;
+use crate::pin::claim::Claim;
 use crate::pin::ownership::{is_settled, until_expiry, unused_since};
 use crate::pin::snapshot;
+use crate::pin::snapshot_state::SnapshotState;
 use crate::reconcile::index::{Index, Key, claimant};
 
 /// What becomes of a snapshot that nothing owns.
@@ -63,15 +64,16 @@ pub struct Names {
 #[must_use]
 pub fn judge(snapshot: &ObjectMeta, names: &Names, grace: SignedDuration, now: Timestamp) -> Option<Unowned> {
     let source = snapshot::recognise_metadata(snapshot)?.source;
-    if snapshot.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
+    let state = SnapshotState::new(snapshot);
+    if !state.owners.is_empty() {
         return None;
     }
-    let key = Key::new(snapshot.namespace.as_deref()?, snapshot.name.as_deref()?);
-    let verdict = verdict(snapshot, &key, names, grace, now);
+    let key = Key::shared(&state.namespace, &state.name);
+    let verdict = verdict(&state, &key, names, grace, now);
     Some(Unowned { namespace: key.namespace.to_string(), snapshot: key.name.to_string(), source, verdict })
 }
 
-fn verdict(snapshot: &ObjectMeta, key: &Key, names: &Names, grace: SignedDuration, now: Timestamp) -> Verdict {
+fn verdict(snapshot: &SnapshotState, key: &Key, names: &Names, grace: SignedDuration, now: Timestamp) -> Verdict {
     let workloads = names.index.workloads_naming(key).into_iter();
     let workloads = workloads.map(|naming| title(naming.workload.kind, &naming.workload.name));
     let holders = names.index.holders_naming(key).into_iter().map(|holder| format!("replicaset/{}", holder.name));
@@ -84,14 +86,14 @@ fn verdict(snapshot: &ObjectMeta, key: &Key, names: &Names, grace: SignedDuratio
     if removed > now {
         return Verdict::Grace { until: removed };
     }
-    let pending = claim::claims(snapshot).into_values().flatten().filter(|claim| {
+    let pending = snapshot.claims().filter(|claim| {
         let workload = claimant(&key.namespace, claim).and_then(|key| names.index.workload(&key).cloned());
         !is_settled(claim, workload.as_deref(), now)
     });
     let pending: Vec<_> = pending.collect();
     match pending.iter().map(|claim| now + until_expiry(claim, now)).max() {
         Some(until) => {
-            let title = |claim: &claim::Claim| match claim.kind.split_once('.') {
+            let title = |claim: &&Claim| match claim.kind.split_once('.') {
                 Some((kind, _)) => format!("{}/{}", kind.to_ascii_lowercase(), claim.name),
                 None => claim.name.clone(),
             };
@@ -107,7 +109,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::pin::claim::Claim;
     use crate::pin::kinds::DEPLOYMENT;
     use crate::pin::objects::WorkloadState;
 

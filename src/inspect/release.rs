@@ -32,7 +32,7 @@ pub struct Step {
 /// Whether a workload names a snapshot, so that there is something to do.
 #[must_use]
 pub fn names_a_snapshot(facts: &Facts, seen: &Seen) -> bool {
-    let found = |name: &String| facts.configmap(&seen.state.namespace, name);
+    let found = |name: &std::sync::Arc<str>| facts.configmap(&seen.state.namespace, name);
     seen.state.configmaps.iter().filter_map(found).any(|meta| snapshot::recognise_metadata(meta).is_some())
 }
 

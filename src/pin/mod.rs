@@ -19,6 +19,8 @@ pub mod refresh;
 pub mod request;
 pub mod scope;
 pub mod snapshot;
+pub mod snapshot_state;
 pub mod template;
+pub mod uid;
 pub mod warning;
 pub mod webhook_configuration;

@@ -51,14 +51,15 @@ pub fn notices(old: Option<&WorkloadState>, new: &WorkloadState) -> Vec<Notice> 
     let Some(record) = new.annotation(meta::RECORD).map(Record::parse) else { return Vec::new() };
     let mut notices = Vec::new();
     for (source, hash) in &record.0 {
-        let of_source = |name: &&String| *name == source || snapshot::may_be_of(name, source);
-        for name in new.configmaps.iter().filter(of_source) {
+        let source = source.as_str();
+        let of_source = |name: &&str| *name == source || snapshot::may_be_of(name, source);
+        for name in new.configmaps.iter().map(|name| &**name).filter(of_source) {
             let was_there = old.is_some_and(|old| old.names(name));
             if was_there {
                 continue;
             }
-            let before = old.and_then(|old| old.configmaps.iter().find(of_source));
-            let newest = hash.is_some_and(|hash| snapshot::names(source, &hash).contains(name));
+            let before = old.and_then(|old| old.configmaps.iter().map(|name| &**name).find(of_source));
+            let newest = hash.is_some_and(|hash| snapshot::names(source, &hash).iter().any(|own| own == name));
             let (reason, note) = match (name == source, before) {
                 (true, _) if hash.is_none() => (
                     Reason::SourceMissing,

@@ -13,6 +13,7 @@ use crate::pin::kinds::{self, CurrentHolder, DEPLOYMENT, ROLLOUT, ROLLOUT_HASH_L
 use crate::pin::meta;
 use crate::pin::references;
 use crate::pin::template::{self, TemplateDigest};
+use crate::pin::uid::Uid;
 
 /// A workload as the API server stores it.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +25,7 @@ pub struct WorkloadState {
     /// Its name.
     pub name: Arc<str>,
     /// Its UID.
-    pub uid: String,
+    pub uid: Uid,
     /// Its generation: counts the changes of its spec.
     pub generation: i64,
     /// The generation that its controller has dealt with.
@@ -34,19 +35,19 @@ pub struct WorkloadState {
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Our annotations.
-    pub annotations: Vec<(&'static str, String)>,
+    pub annotations: Box<[(&'static str, Box<str>)]>,
     /// The ConfigMaps that its template names, in order.
-    pub configmaps: Vec<String>,
+    pub configmaps: Box<[Arc<str>]>,
     /// Its template, to be compared with its ReplicaSets'.
     pub template: TemplateDigest,
     /// `status.currentPodHash` of a Rollout.
-    pub pod_hash: Option<String>,
+    pub pod_hash: Option<Box<str>>,
     /// The Deployment whose template this Rollout uses in place of its own.
-    pub workload_ref: Option<String>,
+    pub workload_ref: Option<Arc<str>>,
     /// The generation of that Deployment that the Rollout's controller has dealt with.
     pub observed_workload_generation: i64,
     /// The label selector of its ReplicaSets.
-    pub selector: Option<String>,
+    pub selector: Option<Box<str>>,
 }
 
 impl WorkloadState {
@@ -61,31 +62,33 @@ impl WorkloadState {
             kind,
             namespace: meta.namespace.as_deref().unwrap_or_default().into(),
             name: meta.name.as_deref().unwrap_or_default().into(),
-            uid: meta.uid.clone().unwrap_or_default(),
+            uid: meta.uid.as_deref().into(),
             generation: meta.generation.unwrap_or_default(),
             observed_generation: number(&status["observedGeneration"]),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             deleting: meta.deletion_timestamp.is_some(),
             annotations: own_annotations(meta),
-            configmaps: references::names(template).into_iter().collect(),
+            configmaps: references::names(template).into_iter().map(Arc::from).collect(),
             template: template::digest(template),
-            pod_hash: text(&status["currentPodHash"]),
-            workload_ref: text(&reference["name"]).filter(|_| reference["kind"] == DEPLOYMENT.kind && *kind == ROLLOUT),
+            pod_hash: text(&status["currentPodHash"]).map(Box::from),
+            workload_ref: text(&reference["name"])
+                .filter(|_| reference["kind"] == DEPLOYMENT.kind && *kind == ROLLOUT)
+                .map(Arc::from),
             observed_workload_generation: number(&status["workloadObservedGeneration"]),
-            selector: label_selector(&data["spec"]["selector"]),
+            selector: label_selector(&data["spec"]["selector"]).map(Box::from),
         }
     }
 
     /// The value of one of our annotations.
     #[must_use]
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.annotations.iter().find(|(own, _)| *own == key).map(|(_, value)| value.as_str())
+        self.annotations.iter().find(|(own, _)| *own == key).map(|(_, value)| &**value)
     }
 
     /// Whether its template names a ConfigMap.
     #[must_use]
     pub fn names(&self, configmap: &str) -> bool {
-        self.configmaps.iter().any(|name| name == configmap)
+        self.configmaps.iter().any(|name| **name == *configmap)
     }
 
     /// Whether its own annotation opts it out.
@@ -111,15 +114,15 @@ pub struct Controller {
     /// Its kind, if it is one that confpin pins.
     pub kind: Option<&'static WorkloadKind>,
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its UID.
-    pub uid: String,
+    pub uid: Uid,
 }
 
 impl Controller {
     fn new(owner: &OwnerReference) -> Self {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        Self { kind: kinds::find(group, &owner.kind), name: owner.name.clone(), uid: owner.uid.clone() }
+        Self { kind: kinds::find(group, &owner.kind), name: owner.name.as_str().into(), uid: owner.uid.as_str().into() }
     }
 }
 
@@ -131,7 +134,7 @@ pub struct Holder {
     /// Its name.
     pub name: Arc<str>,
     /// Its UID.
-    pub uid: String,
+    pub uid: Uid,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// When it was created.
@@ -139,11 +142,11 @@ pub struct Holder {
     /// The object that controls it.
     pub controller: Option<Controller>,
     /// The ConfigMaps that its template names, in order.
-    pub configmaps: Vec<String>,
+    pub configmaps: Box<[Arc<str>]>,
     /// Its template, less the hash label.
     pub template: TemplateDigest,
     /// The hash label that the Rollouts controller gave it.
-    pub pod_hash: Option<String>,
+    pub pod_hash: Option<Box<str>>,
 }
 
 impl Holder {
@@ -156,20 +159,24 @@ impl Holder {
         Self {
             namespace: meta.namespace.as_deref().unwrap_or_default().into(),
             name: meta.name.as_deref().unwrap_or_default().into(),
-            uid: meta.uid.clone().unwrap_or_default(),
+            uid: meta.uid.as_deref().into(),
             deleting: meta.deletion_timestamp.is_some(),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             controller: owners.find(|owner| owner.controller == Some(true)).map(Controller::new),
-            configmaps: references::names(template).into_iter().collect(),
+            configmaps: references::names(template).into_iter().map(Arc::from).collect(),
             template: template::digest(template),
-            pod_hash: meta.labels.as_ref().and_then(|labels| labels.get(ROLLOUT_HASH_LABEL)).cloned(),
+            pod_hash: meta
+                .labels
+                .as_ref()
+                .and_then(|labels| labels.get(ROLLOUT_HASH_LABEL))
+                .map(|hash| hash.as_str().into()),
         }
     }
 
     /// Whether its template names a ConfigMap.
     #[must_use]
     pub fn names(&self, configmap: &str) -> bool {
-        self.configmaps.iter().any(|name| name == configmap)
+        self.configmaps.iter().any(|name| **name == *configmap)
     }
 
     /// The owner reference that a snapshot gets for this holder: just what the garbage collector needs.
@@ -181,7 +188,7 @@ impl Holder {
             api_version: "apps/v1".to_owned(),
             kind: "ReplicaSet".to_owned(),
             name: self.name.to_string(),
-            uid: self.uid.clone(),
+            uid: self.uid.to_string(),
             controller: Some(false),
             block_owner_deletion: Some(false),
         }
@@ -214,10 +221,10 @@ impl NamespaceFacts {
     }
 }
 
-fn own_annotations(meta: &ObjectMeta) -> Vec<(&'static str, String)> {
-    let value = |key| meta.annotations.as_ref().and_then(|annotations| annotations.get(key)).cloned();
+fn own_annotations(meta: &ObjectMeta) -> Box<[(&'static str, Box<str>)]> {
+    let value = |key| meta.annotations.as_ref().and_then(|annotations| annotations.get(key));
     let own = [meta::PIN, meta::RECORD, meta::REFRESH, meta::ROLLOUT];
-    own.into_iter().filter_map(|key| Some((key, value(key)?))).collect()
+    own.into_iter().filter_map(|key| Some((key, value(key)?.as_str().into()))).collect()
 }
 
 /// A selector as the API server takes it in a query; `None` for one that cannot be read.
@@ -227,8 +234,8 @@ pub fn label_selector(selector: &Value) -> Option<String> {
     Some(Selector::try_from(selector).ok()?.to_string())
 }
 
-fn text(value: &Value) -> Option<String> {
-    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+fn text(value: &Value) -> Option<&str> {
+    value.as_str().filter(|text| !text.is_empty())
 }
 
 /// A number, also where it is written as a text: Rollouts do so with `status.observedGeneration`.
@@ -306,7 +313,7 @@ mod tests {
             "metadata": {"name": "h", "labels": {ROLLOUT_HASH_LABEL: "5d"},
                          "ownerReferences": [{"apiVersion": "x", "kind": "y", "name": "d", "uid": "u", "controller": true}]},
             "spec": {"template": template(json!({"a": "b", "pod-template-hash": "5d"}))}})));
-        assert_eq!(holder.configmaps, ["a-0123456789"]);
+        assert!(holder.names("a-0123456789") && holder.configmaps.len() == 1);
         let workload = |kind, label: Value, uid: &str, hash: &str| {
             WorkloadState::new(
                 kind,

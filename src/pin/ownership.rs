@@ -4,16 +4,16 @@
 //! garbage collector's reach, while a template that names it is on its way to a ReplicaSet: while a claim on it is
 //! not settled, or a workload names it whose current ReplicaSet is not there yet.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::ObjectMeta;
 use serde_json::{Map, Value, json};
 
-use crate::pin::claim::{self, Claim};
+use crate::pin::claim::Claim;
 use crate::pin::objects::{Holder, WorkloadState};
+use crate::pin::snapshot_state::SnapshotState;
+use crate::pin::uid::Uid;
 
 /// After which a claim that has not been fulfilled is void: longer than an API server works on one request
 /// (`--request-timeout`, 60 s), so that a workload which was admitted has been stored or never will be, and clocks may
@@ -60,46 +60,41 @@ pub enum Judgement {
     Unused,
 }
 
-/// Judges a snapshot by its metadata, the workloads and the holders that name it.
+/// Judges a snapshot by itself, and the workloads and holders that name it.
 #[must_use]
-pub fn judge(snapshot: &ObjectMeta, workloads: &[Naming], holders: &[Arc<Holder>]) -> Judgement {
-    let owners = snapshot.owner_references.as_deref().unwrap_or_default();
-    let claims = claim::claims(snapshot);
-    if claims.is_empty() && !owners.is_empty() {
+pub fn judge(snapshot: &SnapshotState, workloads: &[Naming], holders: &[Arc<Holder>]) -> Judgement {
+    if snapshot.claims.is_empty() && !snapshot.owners.is_empty() {
         // It is protected by those that it has; another one can only add to that.
-        return if missing_owners(owners, holders).is_empty() { Judgement::Rest } else { Judgement::Own };
+        return if missing_owners(snapshot, holders).next().is_none() { Judgement::Rest } else { Judgement::Own };
     }
     if !workloads.iter().all(|naming| naming.is_covered(holders)) {
         return Judgement::Rest;
     }
     // One that cannot be read, as somebody edited it, tells nothing to look at.
-    let claims: Vec<_> = claims.into_values().flatten().collect();
+    let claims: Vec<_> = snapshot.claims().cloned().collect();
     match () {
-        () if workloads.is_empty() && holders.is_empty() && owners.is_empty() => Judgement::Unused,
+        () if workloads.is_empty() && holders.is_empty() && snapshot.owners.is_empty() => Judgement::Unused,
         () if !claims.is_empty() => Judgement::Check(claims),
         () => Judgement::Own,
     }
 }
 
-fn missing_owners(owners: &[OwnerReference], holders: &[Arc<Holder>]) -> Vec<OwnerReference> {
-    let present: BTreeSet<_> = owners.iter().map(|owner| owner.uid.as_str()).collect();
-    holders
-        .iter()
-        .filter(|holder| !holder.deleting && !present.contains(holder.uid.as_str()))
-        .map(|holder| holder.owner_reference())
-        .collect()
+fn missing_owners(snapshot: &SnapshotState, holders: &[Arc<Holder>]) -> impl Iterator<Item = OwnerReference> {
+    let missing = holders.iter().filter(|holder| !holder.deleting && !snapshot.is_owned_by(&holder.uid));
+    missing.map(|holder| holder.owner_reference())
 }
 
-/// The merge patch that gives a snapshot its owners and removes its claims. It carries the resourceVersion: a claim
-/// that is made in the meantime makes it fail.
+/// The strategic merge patch that adds the owners that a snapshot lacks and removes its claims. Owner references are
+/// merged by UID (`patchMergeKey` of `ObjectMeta.ownerReferences`), so that those of others stay, and a snapshot of many
+/// holders does not send them all again. It carries the resourceVersion: a claim that is made in the meantime makes it
+/// fail.
 #[must_use]
-pub fn own(snapshot: &ObjectMeta, holders: &[Arc<Holder>]) -> Value {
-    let mut owners = snapshot.owner_references.clone().unwrap_or_default();
-    owners.extend(missing_owners(&owners, holders));
-    let settled: Map<_, _> = claim::claims(snapshot).into_keys().map(|key| (key, Value::Null)).collect();
+pub fn own(snapshot: &SnapshotState, holders: &[Arc<Holder>]) -> Value {
+    let missing: Vec<_> = missing_owners(snapshot, holders).collect();
+    let settled: Map<_, _> = snapshot.claims.iter().map(|(key, _)| (key.clone(), Value::Null)).collect();
     json!({"metadata": {
-        "resourceVersion": snapshot.resource_version,
-        "ownerReferences": owners,
+        "resourceVersion": snapshot.version,
+        "ownerReferences": missing,
         "annotations": settled,
     }})
 }
@@ -113,7 +108,7 @@ pub fn is_settled(claim: &Claim, workload: Option<&WorkloadState>, now: Timestam
         // An update of a workload that is gone fails; a creation may still be on its way.
         return expired || claim.uid.is_some();
     };
-    if claim.uid.as_ref().is_some_and(|uid| *uid != workload.uid) {
+    if claim.uid.as_deref().is_some_and(|uid| Uid::from(uid) != workload.uid) {
         return true;
     }
     // A creation's claim may meet a workload of that name which is just being deleted.
@@ -130,13 +125,13 @@ pub fn until_expiry(claim: &Claim, now: Timestamp) -> SignedDuration {
 
 /// Since when a snapshot that nothing names can have been unused: its creation, or the last claim on it.
 #[must_use]
-pub fn unused_since(snapshot: &ObjectMeta) -> Option<Timestamp> {
-    let claimed = claim::claims(snapshot).into_values().flatten().map(|claim| claim.at);
-    claimed.chain(snapshot.creation_timestamp.as_ref().map(|time| time.0)).max()
+pub fn unused_since(snapshot: &SnapshotState) -> Option<Timestamp> {
+    snapshot.claims().map(|claim| claim.at).chain(snapshot.created).max()
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::api::ObjectMeta;
     use rstest::rstest;
 
     use super::*;
@@ -158,8 +153,8 @@ mod tests {
             observed_generation: 3,
             created: Some(time(0)),
             deleting: false,
-            annotations: Vec::new(),
-            configmaps: Vec::new(),
+            annotations: <_>::default(),
+            configmaps: <_>::default(),
             template: template::digest(&json!({"current": true})),
             pod_hash: None,
             workload_ref: None,
@@ -181,7 +176,7 @@ mod tests {
             deleting: false,
             created: None,
             controller: Some(controller),
-            configmaps: Vec::new(),
+            configmaps: <_>::default(),
             template: workload().template,
             pod_hash: None,
         }
@@ -201,14 +196,14 @@ mod tests {
         }
     }
 
-    fn snapshot(owners: &[&str], claims: &[Claim]) -> ObjectMeta {
+    fn snapshot(owners: &[&str], claims: &[Claim]) -> SnapshotState {
         let owners = owners.iter().map(|uid| holder(uid).owner_reference()).collect();
-        ObjectMeta {
+        SnapshotState::new(&ObjectMeta {
             resource_version: Some("7".into()),
             owner_references: Some(owners),
             annotations: Some(claims.iter().map(Claim::annotation).collect()),
             ..<_>::default()
-        }
+        })
     }
 
     fn arcs(holders: &[Holder]) -> Vec<Arc<Holder>> {
@@ -225,7 +220,7 @@ mod tests {
     #[case::restored_without_owners(snapshot(&[], &[]), &[holder("a")], Judgement::Own)]
     #[case::unowned_before_its_holder_is_there(snapshot(&[], &[]), &[old_holder("a")], Judgement::Rest)]
     fn judges_what_a_workload_names(
-        #[case] snapshot: ObjectMeta,
+        #[case] snapshot: SnapshotState,
         #[case] holders: &[Holder],
         #[case] expected: Judgement,
     ) {
@@ -238,7 +233,7 @@ mod tests {
     #[case::left_to_the_collector(snapshot(&["gone"], &[]), &[], Judgement::Rest)]
     #[case::of_old_revisions(snapshot(&[], &[]), &[old_holder("a")], Judgement::Own)]
     fn judges_what_no_workload_names(
-        #[case] snapshot: ObjectMeta,
+        #[case] snapshot: SnapshotState,
         #[case] holders: &[Holder],
         #[case] expected: Judgement,
     ) {
@@ -270,12 +265,10 @@ mod tests {
     fn owning_adds_what_is_missing_and_removes_the_claims() {
         let patch = own(&snapshot(&["a"], &[claim()]), &arcs(&[holder("a"), holder("b")]));
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
-        let owners = patch["metadata"]["ownerReferences"].as_array().expect("a list");
-        assert_eq!(owners.len(), 2);
         assert_eq!(
-            owners[1],
-            json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "b", "uid": "b",
-                                     "controller": false, "blockOwnerDeletion": false})
+            patch["metadata"]["ownerReferences"],
+            json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "b", "uid": "b",
+                    "controller": false, "blockOwnerDeletion": false}])
         );
         assert_eq!(patch["metadata"]["annotations"], json!({claim().annotation().0: null}));
     }
@@ -302,10 +295,7 @@ mod tests {
 
     #[test]
     fn unused_since_the_last_claim() {
-        let created = ObjectMeta {
-            creation_timestamp: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(time(5))),
-            ..snapshot(&[], &[claim()])
-        };
+        let created = SnapshotState { created: Some(time(5)), ..snapshot(&[], &[claim()]) };
         assert_eq!(unused_since(&created), Some(time(5)));
         assert_eq!(unused_since(&snapshot(&[], &[Claim { at: time(9), ..claim() }])), Some(time(9)));
         assert_eq!(until_expiry(&claim(), time(50)), SignedDuration::from_secs(100));

@@ -5,6 +5,7 @@
 //! the meantime is missed, and an undo, whose record is the present, stays until a source changes again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::pin::content::ContentHash;
 use crate::pin::record::Record;
@@ -50,7 +51,7 @@ pub struct Refresh {
 /// The sources of a record that could be a reason for a refresh: only these need to be read. `names` are the ConfigMaps
 /// that the template names.
 #[must_use]
-pub fn sources_to_read<'a>(record: &'a Record, names: &[String], follows: Follows) -> Vec<&'a str> {
+pub fn sources_to_read<'a>(record: &'a Record, names: &[Arc<str>], follows: Follows) -> Vec<&'a str> {
     let all = follows.on_change || follows.settling;
     record
         .0
@@ -62,8 +63,8 @@ pub fn sources_to_read<'a>(record: &'a Record, names: &[String], follows: Follow
 
 /// Whether a workload waits for a source: it was missing, and the template names it. With a snapshot's name in its place
 /// (an undo while the source was missing) the workload runs, and waits for nothing.
-fn waits_for(source: &str, recorded: Option<&ContentHash>, names: &[String]) -> bool {
-    recorded.is_none() && names.iter().any(|name| name == source)
+fn waits_for(source: &str, recorded: Option<&ContentHash>, names: &[Arc<str>]) -> bool {
+    recorded.is_none() && names.iter().any(|name| **name == *source)
 }
 
 /// Compares a workload's record with its sources as they are now, `names` being what its template names. A source that
@@ -71,7 +72,7 @@ fn waits_for(source: &str, recorded: Option<&ContentHash>, names: &[String]) -> 
 #[must_use]
 pub fn due(
     record: &Record,
-    names: &[String],
+    names: &[Arc<str>],
     sources: &BTreeMap<String, Option<Current>>,
     follows: Follows,
     present: Option<&str>,
@@ -121,8 +122,8 @@ mod tests {
         Record(BTreeMap::from([("app".to_owned(), value.map(hash))]))
     }
 
-    fn names(name: &str) -> Vec<String> {
-        vec![name.to_owned()]
+    fn names(name: &str) -> Vec<Arc<str>> {
+        vec![name.into()]
     }
 
     const NEVER: Follows = Follows { on_change: false, settling: false };

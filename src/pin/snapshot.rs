@@ -77,20 +77,6 @@ pub fn recognise_metadata(metadata: &ObjectMeta) -> Option<Provenance> {
     (label == meta::TRUE && names(source, &hash).contains(name)).then(|| Provenance { source: source.clone(), hash })
 }
 
-/// Drops what no judgement of a snapshot uses. A cluster may have tens of thousands, and `managedFields` alone is larger
-/// than all the rest of one's metadata.
-pub fn strip(metadata: &mut ObjectMeta) {
-    metadata.managed_fields = None;
-    if let Some(labels) = &mut metadata.labels {
-        labels.retain(|key, _| key == meta::SNAPSHOT);
-    }
-    if let Some(annotations) = &mut metadata.annotations {
-        let is_used =
-            |key: &str| [meta::SOURCE, meta::CONTENT_HASH].contains(&key) || key.starts_with(meta::CLAIM_PREFIX);
-        annotations.retain(|key, _| is_used(key));
-    }
-}
-
 /// Whether a workload may be pointed at `configmap` for this source and content: it is a genuine snapshot of just
 /// that and is not being deleted.
 #[must_use]
@@ -157,13 +143,11 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
     use k8s_openapi::ByteString;
     use proptest::prelude::*;
     use rstest::rstest;
 
     use super::*;
-    use crate::pin::claim;
 
     fn source(name: &str, value: &str) -> Source {
         let data = Some(BTreeMap::from([("key".to_owned(), value.to_owned())]));
@@ -195,29 +179,6 @@ mod tests {
         let mut configmap = made("app-config", "1");
         forge(&mut configmap);
         assert_eq!(recognise(&configmap), None);
-    }
-
-    #[test]
-    fn one_that_is_stripped_is_still_known_by_all_that_is_used_of_it() {
-        let claim = Claim {
-            kind: "Deployment.apps".into(),
-            name: "web".into(),
-            uid: None,
-            generation: 1,
-            at: Timestamp::UNIX_EPOCH,
-        };
-        let source = Source { uid: Some("u".into()), ..source("app", "1") };
-        let mut whole = source.snapshot(&names("app", &source.hash)[0], Some(&claim)).metadata;
-        whole.managed_fields = Some(vec![<_>::default()]);
-        whole.owner_references = Some(vec![<_>::default()]);
-        whole.labels.get_or_insert_default().insert("team".into(), "shop".into());
-        let mut stripped = whole.clone();
-        strip(&mut stripped);
-        assert_eq!(recognise_metadata(&stripped), recognise_metadata(&whole));
-        assert_eq!(claim::claims(&stripped), claim::claims(&whole));
-        assert_eq!(stripped.owner_references, whole.owner_references);
-        let keys = |map: Option<BTreeMap<String, String>>| map.unwrap_or_default().len();
-        assert_eq!((stripped.managed_fields, keys(stripped.labels), keys(stripped.annotations)), (None, 1, 3));
     }
 
     #[test]

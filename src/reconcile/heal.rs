@@ -92,12 +92,9 @@ impl Reconciler {
 
     pub(super) async fn tell(&self, workloads: &[Arc<WorkloadState>], notice: &Notice) {
         for workload in workloads {
-            let about = About {
-                kind: workload.kind,
-                namespace: &workload.namespace,
-                name: &workload.name,
-                uid: Some(&workload.uid),
-            };
+            let uid = workload.uid.to_string();
+            let about =
+                About { kind: workload.kind, namespace: &workload.namespace, name: &workload.name, uid: Some(&uid) };
             self.events.publish(&about, notice).await;
         }
     }

@@ -1,5 +1,5 @@
-//! What the reconciler knows: workloads and holders, and by which snapshots they are concerned. Every question is
-//! answered by a look-up, so that the work for an event does not grow with the number of objects.
+//! What the reconciler knows: snapshots, and the workloads and holders that concern them. Every question is answered by a
+//! look-up, so that the work for an event does not grow with the number of objects.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +12,9 @@ use crate::pin::objects::{Holder, NamespaceFacts, WorkloadState};
 use crate::pin::ownership::Naming;
 use crate::pin::record::Record;
 use crate::pin::snapshot;
+use crate::pin::snapshot_state::SnapshotState;
 use crate::reconcile::many::Many;
+use crate::reconcile::texts::Texts;
 
 /// Namespace and name of a ConfigMap or a ReplicaSet. Shared texts, as the indexes have the same key in several places.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +31,12 @@ impl Key {
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
+
+    /// The key of `name` in `namespace`, of the very texts.
+    #[must_use]
+    pub fn shared(namespace: &Arc<str>, name: &Arc<str>) -> Self {
+        Self { namespace: namespace.clone(), name: name.clone() }
+    }
 }
 
 /// A workload's kind and key.
@@ -37,7 +45,7 @@ pub type WorkloadKey = (&'static WorkloadKind, Key);
 /// The key of a workload.
 #[must_use]
 pub fn workload_key(workload: &WorkloadState) -> WorkloadKey {
-    (workload.kind, Key { namespace: workload.namespace.clone(), name: workload.name.clone() })
+    (workload.kind, Key::shared(&workload.namespace, &workload.name))
 }
 
 /// The workload that a claim on a snapshot of `namespace` is of.
@@ -47,9 +55,10 @@ pub fn claimant(namespace: &str, claim: &Claim) -> Option<WorkloadKey> {
     Some((kinds::find(group, kind)?, Key::new(namespace, &claim.name)))
 }
 
-/// Workloads and holders, by themselves and by what they name.
+/// Snapshots, workloads and holders, by themselves and by what they name.
 #[derive(Debug, Default)]
 pub struct Index {
+    snapshots: HashMap<Key, Arc<SnapshotState>>,
     workloads: HashMap<WorkloadKey, Arc<WorkloadState>>,
     holders: HashMap<Key, Arc<Holder>>,
     workloads_by_configmap: Many<Key, WorkloadKey>,
@@ -59,10 +68,11 @@ pub struct Index {
     rollouts_by_deployment: Many<Key, WorkloadKey>,
     snapshots_by_claimant: Many<WorkloadKey, Key>,
     claimants: HashMap<Key, Vec<WorkloadKey>>,
-    superseded: HashMap<Key, String>,
+    superseded: HashMap<Key, Box<str>>,
     namespaces: HashMap<String, NamespaceFacts>,
     unpinned: HashSet<WorkloadKey>,
     exemptions: Exemptions,
+    texts: Texts,
 }
 
 impl Index {
@@ -90,6 +100,17 @@ impl Index {
     #[must_use]
     pub fn holders_naming(&self, configmap: &Key) -> Vec<Arc<Holder>> {
         self.holders_by_configmap.get(configmap).filter_map(|key| self.holders.get(key)).cloned().collect()
+    }
+
+    /// A snapshot.
+    #[must_use]
+    pub fn snapshot(&self, key: &Key) -> Option<&Arc<SnapshotState>> {
+        self.snapshots.get(key)
+    }
+
+    /// Every snapshot.
+    pub fn snapshots(&self) -> impl Iterator<Item = (&Key, &Arc<SnapshotState>)> {
+        self.snapshots.iter()
     }
 
     /// Every ConfigMap that a workload or a holder names.
@@ -169,15 +190,18 @@ impl Index {
 
     /// Takes in a workload. Returns the ConfigMaps that it concerns: those that it names or named, and those that it
     /// has claims on.
-    pub fn put_workload(&mut self, workload: WorkloadState) -> BTreeSet<Key> {
+    pub fn put_workload(&mut self, mut workload: WorkloadState) -> BTreeSet<Key> {
+        self.texts.share([&mut workload.namespace, &mut workload.name]);
+        self.texts.share(&mut workload.configmaps);
+        self.texts.share(&mut workload.workload_ref);
         let key = workload_key(&workload);
         let mut concerned = self.remove_workload(&key);
-        let in_namespace = |name: &str| Key::new(&workload.namespace, name);
+        let in_namespace = |name: &Arc<str>| Key::shared(&workload.namespace, name);
         for name in &workload.configmaps {
             self.workloads_by_configmap.insert(in_namespace(name), key.clone());
         }
         for source in recorded_sources(&workload) {
-            self.workloads_by_source.insert(in_namespace(&source), key.clone());
+            self.workloads_by_source.insert(in_namespace(&self.texts.get(&source)), key.clone());
         }
         if let Some(deployment) = &workload.workload_ref {
             self.rollouts_by_deployment.insert(in_namespace(deployment), key.clone());
@@ -193,12 +217,12 @@ impl Index {
     pub fn remove_workload(&mut self, key: &WorkloadKey) -> BTreeSet<Key> {
         let concerned = self.concerned_by(key);
         if let Some(workload) = self.workloads.remove(key) {
-            let in_namespace = |name: &str| Key::new(&workload.namespace, name);
+            let in_namespace = |name: &Arc<str>| Key::shared(&workload.namespace, name);
             for name in &workload.configmaps {
                 self.workloads_by_configmap.remove(&in_namespace(name), key);
             }
             for source in recorded_sources(&workload) {
-                self.workloads_by_source.remove(&in_namespace(&source), key);
+                self.workloads_by_source.remove(&in_namespace(&source.into()), key);
             }
             if let Some(deployment) = &workload.workload_ref {
                 self.rollouts_by_deployment.remove(&in_namespace(deployment), key);
@@ -213,25 +237,27 @@ impl Index {
         let Some(workload) = self.workloads.get(key) else {
             return self.snapshots_by_claimant.get(key).cloned().collect();
         };
-        let deployment = workload
-            .workload_ref
-            .as_ref()
-            .and_then(|name| self.workloads.get(&(&kinds::DEPLOYMENT, Key::new(&workload.namespace, name))));
+        let in_namespace = |name: &Arc<str>| Key::shared(&workload.namespace, name);
+        let deployment = workload.workload_ref.as_ref();
+        let deployment = deployment.and_then(|name| self.workloads.get(&(&kinds::DEPLOYMENT, in_namespace(name))));
         let names = workload.configmaps.iter().chain(deployment.into_iter().flat_map(|it| &it.configmaps));
-        let named = names.map(|name| Key::new(&workload.namespace, name));
+        let named = names.map(in_namespace);
         named.chain(self.snapshots_by_claimant.get(key).cloned()).collect()
     }
 
     /// Takes in a holder. Returns the ConfigMaps that it names or named.
-    pub fn put_holder(&mut self, holder: Holder) -> BTreeSet<Key> {
-        let key = Key { namespace: holder.namespace.clone(), name: holder.name.clone() };
+    pub fn put_holder(&mut self, mut holder: Holder) -> BTreeSet<Key> {
+        self.texts.share([&mut holder.namespace]);
+        self.texts.share(&mut holder.configmaps);
+        self.texts.share(holder.controller.as_mut().map(|controller| &mut controller.name));
+        let key = Key::shared(&holder.namespace, &holder.name);
         let mut concerned = self.remove_holder(&key);
         // Of a whole cluster's ReplicaSets only those that may name a snapshot are worth their memory.
         if !holder.configmaps.iter().any(|name| snapshot::looks_like_one(name)) {
             return concerned;
         }
         for name in &holder.configmaps {
-            let configmap = Key::new(&holder.namespace, name);
+            let configmap = Key::shared(&holder.namespace, name);
             self.holders_by_configmap.insert(configmap.clone(), key.clone());
             concerned.insert(configmap);
         }
@@ -242,41 +268,51 @@ impl Index {
     /// Forgets a holder. Returns the ConfigMaps that it named.
     pub fn remove_holder(&mut self, key: &Key) -> BTreeSet<Key> {
         let Some(holder) = self.holders.remove(key) else { return BTreeSet::new() };
-        let named: BTreeSet<_> = holder.configmaps.iter().map(|name| Key::new(&holder.namespace, name)).collect();
+        let in_namespace = |name: &Arc<str>| Key::shared(&holder.namespace, name);
+        let named: BTreeSet<_> = holder.configmaps.iter().map(in_namespace).collect();
         for configmap in &named {
             self.holders_by_configmap.remove(configmap, key);
         }
         named
     }
 
+    /// Takes in a snapshot. Returns its key.
+    pub fn put_snapshot(&mut self, mut snapshot: SnapshotState) -> Key {
+        self.texts.share([&mut snapshot.namespace, &mut snapshot.name]);
+        let key = Key::shared(&snapshot.namespace, &snapshot.name);
+        self.remove_snapshot(&key);
+        let claimants: Vec<_> = snapshot.claims().filter_map(|claim| claimant(&snapshot.namespace, claim)).collect();
+        if !claimants.is_empty() {
+            for claimant in &claimants {
+                self.snapshots_by_claimant.insert(claimant.clone(), key.clone());
+            }
+            self.claimants.insert(key.clone(), claimants);
+        }
+        self.snapshots.insert(key.clone(), Arc::new(snapshot));
+        key
+    }
+
+    /// Forgets a snapshot.
+    pub fn remove_snapshot(&mut self, key: &Key) {
+        self.snapshots.remove(key);
+        self.superseded.remove(key);
+        for claimant in self.claimants.remove(key).into_iter().flatten() {
+            self.snapshots_by_claimant.remove(&claimant, key);
+        }
+    }
+
     /// Notes that a write has made `after` of a snapshot's resourceVersion `before`.
-    pub fn written(&mut self, snapshot: &Key, before: Option<&str>, after: Option<&str>) {
+    pub fn written(&mut self, snapshot: &Key, before: &str, after: Option<&str>) {
         // A patch that changes nothing is followed by no event.
-        if let Some(before) = before.filter(|_| before != after) {
-            self.superseded.insert(snapshot.clone(), before.to_owned());
+        if Some(before) != after {
+            self.superseded.insert(snapshot.clone(), before.into());
         }
     }
 
     /// Whether a snapshot is known to be past this resourceVersion, so that its watch is about to bring another.
     #[must_use]
-    pub fn is_superseded(&self, snapshot: &Key, version: Option<&str>) -> bool {
-        version.is_some() && self.superseded.get(snapshot).map(String::as_str) == version
-    }
-
-    /// Takes in who has claims on a snapshot, as its watch shows it.
-    pub fn put_claims<'a>(&mut self, snapshot: &Key, claims: impl IntoIterator<Item = &'a Claim>) {
-        self.superseded.remove(snapshot);
-        for claimant in self.claimants.remove(snapshot).into_iter().flatten() {
-            self.snapshots_by_claimant.remove(&claimant, snapshot);
-        }
-        let claimants: Vec<_> = claims.into_iter().filter_map(|claim| claimant(&snapshot.namespace, claim)).collect();
-        if claimants.is_empty() {
-            return;
-        }
-        for claimant in &claimants {
-            self.snapshots_by_claimant.insert(claimant.clone(), snapshot.clone());
-        }
-        self.claimants.insert(snapshot.clone(), claimants);
+    pub fn is_superseded(&self, snapshot: &Key, version: &str) -> bool {
+        self.superseded.get(snapshot).is_some_and(|superseded| **superseded == *version)
     }
 
     /// Forgets the workloads of `kind` that `seen` lacks, after a fresh list. Returns the ConfigMaps that they
@@ -292,6 +328,13 @@ impl Index {
         let gone: Vec<_> = self.holders.keys().filter(|key| !seen.contains(key)).cloned().collect();
         gone.iter().flat_map(|key| self.remove_holder(key)).collect()
     }
+
+    /// Forgets the snapshots that `seen` lacks, after a fresh list. Returns them.
+    pub fn retain_snapshots(&mut self, seen: &HashSet<Key>) -> Vec<Key> {
+        let gone: Vec<_> = self.snapshots.keys().filter(|key| !seen.contains(key)).cloned().collect();
+        gone.iter().for_each(|key| self.remove_snapshot(key));
+        gone
+    }
 }
 
 fn recorded_sources(workload: &WorkloadState) -> impl Iterator<Item = String> + use<> {
@@ -303,23 +346,60 @@ fn recorded_sources(workload: &WorkloadState) -> impl Iterator<Item = String> + 
 mod tests {
     use super::*;
 
+    fn snapshot() -> SnapshotState {
+        SnapshotState::new(&kube::api::ObjectMeta {
+            namespace: Some("shop".into()),
+            name: Some("app-config-0000000000".into()),
+            resource_version: Some("1".into()),
+            ..<_>::default()
+        })
+    }
+
     #[test]
     fn a_version_is_superseded_until_the_watch_shows_the_next() {
-        let (key, mut index) = (Key::new("shop", "app-config-0000000000"), Index::default());
-        assert!(!index.is_superseded(&key, Some("1")));
-        index.written(&key, Some("1"), Some("2"));
-        assert!(index.is_superseded(&key, Some("1")));
-        assert!(!index.is_superseded(&key, Some("2")));
-        assert!(!index.is_superseded(&Key::new("other", &key.name), Some("1")));
-        index.put_claims(&key, []);
-        assert!(!index.is_superseded(&key, Some("1")));
+        let mut index = Index::default();
+        let key = index.put_snapshot(snapshot());
+        assert!(!index.is_superseded(&key, "1"));
+        index.written(&key, "1", Some("2"));
+        assert!(index.is_superseded(&key, "1"));
+        assert!(!index.is_superseded(&key, "2"));
+        assert!(!index.is_superseded(&Key::new("other", &key.name), "1"));
+        index.put_snapshot(snapshot());
+        assert!(!index.is_superseded(&key, "1"));
     }
 
     #[test]
     fn a_write_that_changed_nothing_supersedes_nothing() {
-        let (key, mut index) = (Key::new("shop", "app-config-0000000000"), Index::default());
-        index.written(&key, Some("1"), Some("1"));
-        index.written(&key, None, Some("2"));
-        assert!(!index.is_superseded(&key, Some("1")) && !index.is_superseded(&key, None));
+        let mut index = Index::default();
+        let key = index.put_snapshot(snapshot());
+        index.written(&key, "1", Some("1"));
+        assert!(!index.is_superseded(&key, "1"));
+    }
+
+    #[test]
+    fn a_claimant_is_known_while_the_claim_is() {
+        let claim = Claim {
+            kind: kinds::DEPLOYMENT.qualified(),
+            name: "web".into(),
+            uid: None,
+            generation: 1,
+            at: jiff::Timestamp::UNIX_EPOCH,
+        };
+        let workload = (&kinds::DEPLOYMENT, Key::new("shop", "web"));
+        let claimed = SnapshotState { claims: [("key".to_owned(), Some(claim))].into(), ..snapshot() };
+        let mut index = Index::default();
+        let key = index.put_snapshot(claimed);
+        assert_eq!(index.remove_workload(&workload), BTreeSet::from([key]));
+        index.put_snapshot(snapshot());
+        assert_eq!(index.remove_workload(&workload), BTreeSet::new());
+    }
+
+    #[test]
+    fn what_a_fresh_list_lacks_is_gone() {
+        let mut index = Index::default();
+        let key = index.put_snapshot(snapshot());
+        assert_eq!(index.retain_snapshots(&HashSet::from([key.clone()])), []);
+        assert_eq!(index.retain_snapshots(&HashSet::new()), [key.clone()]);
+        assert!(index.snapshot(&key).is_none());
     }
 }

@@ -1,9 +1,9 @@
 //! The reconciler: gives snapshots their owners, collects those that nothing ever owned, makes those again that
 //! somebody deleted, and asks for a refresh where sources call for it.
 //!
-//! Watches feed an index of workloads and holders and a store of snapshots' metadata. Every event puts the snapshots
-//! that it concerns on a queue, where kube's `applier` hands each to [`owners::reconcile`], one at a time a snapshot;
-//! and workloads that follow their sources on another, for [`refresh`].
+//! Watches feed an index of workloads, holders and snapshots. Every event puts the snapshots that it concerns on a queue,
+//! from which [`work`] hands each to [`owners::reconcile`], one at a time a snapshot; and workloads that follow their
+//! sources on another, for [`refresh`].
 //!
 //! A [`Reconciler`] is of a whole cluster, or of one namespace where confpin has rights in some only: nothing that it
 //! knows reaches beyond a namespace, so those of several need to know nothing of each other.
@@ -15,7 +15,9 @@ mod many;
 mod namespaces;
 mod orphans;
 mod owners;
+mod queue;
 mod refresh;
+mod texts;
 mod watches;
 pub mod work;
 
@@ -23,8 +25,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::core::PartialObjectMeta;
 
 use crate::cluster::Cluster;
 use crate::cluster::events::Events;
@@ -34,9 +34,6 @@ use crate::pin::exempt::Exemptions;
 use crate::reconcile::decisions::Decisions;
 use crate::reconcile::heal::Looked;
 use crate::reconcile::index::Index;
-
-/// A snapshot as it is watched: without its content.
-pub type Snapshot = PartialObjectMeta<ConfigMap>;
 
 /// What the operator decides.
 #[derive(Debug, Clone)]

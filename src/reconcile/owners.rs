@@ -5,17 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
-use kube::runtime::controller::Action;
 
 use crate::cluster::Error;
 use crate::cluster::snapshots::Write;
 use crate::pin::claim::Claim;
 use crate::pin::objects::{Holder, WorkloadState};
 use crate::pin::ownership::{self, Judgement, is_settled, until_expiry, unused_since};
-use crate::pin::snapshot::recognise_metadata;
+use crate::pin::snapshot_state::SnapshotState;
 use crate::reconcile::index::{Key, claimant};
-use crate::reconcile::{CATCH_UP, Reconciler, Snapshot};
+use crate::reconcile::{CATCH_UP, Reconciler};
 
 /// What the claims on a snapshot look like.
 pub(super) enum Claims {
@@ -25,41 +23,45 @@ pub(super) enum Claims {
     Pending(Duration),
 }
 
-/// Brings one snapshot's owners up to date.
-///
-/// # Errors
-/// When the API server refuses or cannot be asked; the caller tries again.
-pub async fn reconcile(snapshot: Arc<Snapshot>, reconciler: Arc<Reconciler>) -> Result<Action, Error> {
-    let metadata = &snapshot.metadata;
-    if metadata.deletion_timestamp.is_some() || recognise_metadata(metadata).is_none() {
-        return Ok(Action::await_change());
-    }
-    let key = Key::new(&snapshot.namespace().unwrap_or_default(), &snapshot.name_any());
-    // Another object's event came before the snapshot's own: to work on it again would be in vain.
-    if reconciler.index().is_superseded(&key, metadata.resource_version.as_deref()) {
-        return Ok(Action::await_change());
-    }
-    let now = Timestamp::now();
-    let (mut judgement, mut holders) = reconciler.judge(&key, &snapshot);
-    if let Judgement::Check(claims) = &judgement {
-        if let Claims::Pending(again) = reconciler.check(&key, claims, now).await? {
-            return Ok(Action::requeue(again));
-        }
-        // The index went on while the claims were looked at: what it showed before may lack the holder that settled one.
-        (judgement, holders) = reconciler.judge(&key, &snapshot);
-    }
-    match judgement {
-        Judgement::Rest => Ok(Action::await_change()),
-        Judgement::Unused => reconciler.collect(&key, metadata, now).await,
-        Judgement::Own | Judgement::Check(_) => reconciler.own(&key, &snapshot, &holders, now).await,
-    }
-}
-
 impl Reconciler {
-    fn judge(&self, key: &Key, snapshot: &Snapshot) -> (Judgement, Vec<Arc<Holder>>) {
+    /// Brings one snapshot's owners up to date. Returns when to look at it again, if no event comes before.
+    ///
+    /// # Errors
+    /// When the API server refuses or cannot be asked; the caller tries again.
+    pub(super) async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, Error> {
+        let Some(snapshot) = self.index().snapshot(key).cloned() else {
+            // Named, and not there as a snapshot.
+            return self.heal(key).await.map(|()| None);
+        };
+        // Another object's event came before the snapshot's own: to work on it again would be in vain.
+        if self.index().is_superseded(key, &snapshot.version) {
+            return Ok(None);
+        }
+        let now = Timestamp::now();
+        let (mut judgement, mut holders) = self.judge(key, &snapshot);
+        if let Judgement::Check(claims) = &judgement {
+            if let Claims::Pending(again) = self.check(key, claims, now).await? {
+                return Ok(Some(again));
+            }
+            // The index went on while the claims were looked at: what it showed before may lack the holder that settled one.
+            (judgement, holders) = self.judge(key, &snapshot);
+        }
+        match judgement {
+            Judgement::Rest => Ok(None),
+            Judgement::Unused => self.collect(key, &snapshot, now).await,
+            Judgement::Own | Judgement::Check(_) => self.own(key, &snapshot, &holders, now).await.map(|()| None),
+        }
+    }
+
+    /// What is to be done about a snapshot as the watches show it, and its holders.
+    pub(super) fn judge(&self, key: &Key, snapshot: &SnapshotState) -> (Judgement, Vec<Arc<Holder>>) {
+        // One that is being deleted is past help, and one that is not what it claims to be is none of ours.
+        if snapshot.deleting || !snapshot.recognised {
+            return (Judgement::Rest, Vec::new());
+        }
         let index = self.index();
         let (workloads, holders) = (index.workloads_naming(key), index.holders_naming(key));
-        (ownership::judge(&snapshot.metadata, &workloads, &holders), holders)
+        (ownership::judge(snapshot, &workloads, &holders), holders)
     }
 
     /// Looks at the claims on a snapshot. Live, and settled only if the index knows just what the live reads find: a
@@ -101,38 +103,36 @@ impl Reconciler {
             return Ok(false);
         }
         let holders = self.cluster.holders(&snapshot.namespace, live.selector.as_deref()).await?;
-        let naming: HashSet<_> =
-            holders.iter().filter(|it| it.names(&snapshot.name)).map(|it| it.uid.as_str()).collect();
+        let naming: HashSet<_> = holders.iter().filter(|it| it.names(&snapshot.name)).map(|it| &it.uid).collect();
         let index = self.index();
         let known = index.holders_naming(snapshot);
-        let known_uids: HashSet<_> = known.iter().map(|it| it.uid.as_str()).collect();
+        let known_uids: HashSet<_> = known.iter().map(|it| &it.uid).collect();
         // Both ways: one that only the index has is gone, and does not stand for the workload.
         let mut own = known.iter().filter(|it| it.controller.as_ref().is_some_and(|it| it.uid == live.uid));
-        Ok(naming.is_subset(&known_uids) && own.all(|it| naming.contains(it.uid.as_str())))
+        Ok(naming.is_subset(&known_uids) && own.all(|it| naming.contains(&it.uid)))
     }
 
     async fn own(
         &self,
         key: &Key,
-        snapshot: &Snapshot,
+        snapshot: &SnapshotState,
         holders: &[Arc<Holder>],
         now: Timestamp,
-    ) -> Result<Action, Error> {
-        let patch = ownership::own(&snapshot.metadata, holders);
-        match self.cluster.patch_snapshot(&key.namespace, &key.name, &patch, "own").await? {
+    ) -> Result<(), Error> {
+        let patch = ownership::own(snapshot, holders);
+        match self.cluster.own_snapshot(&key.namespace, &key.name, &patch).await? {
             // It has changed since it was read: the watch brings what it is now.
             Write::Outdated => {}
             Write::Done(version) => {
-                self.index().written(key, snapshot.metadata.resource_version.as_deref(), version.as_deref());
+                self.index().written(key, &snapshot.version, version.as_deref());
                 tracing::debug!(namespace = %key.namespace, snapshot = %key.name, "owned");
                 // Only a holder that came after the last claim was waited for.
                 let newest = holders.iter().filter_map(|holder| holder.created).max();
-                let waited =
-                    newest.filter(|created| unused_since(&snapshot.metadata).is_none_or(|since| *created >= since));
+                let waited = newest.filter(|created| unused_since(snapshot).is_none_or(|since| *created >= since));
                 let delay = waited.and_then(|created| now.duration_since(created).try_into().ok());
                 self.metrics.owned(delay);
             }
         }
-        Ok(Action::await_change())
+        Ok(())
     }
 }

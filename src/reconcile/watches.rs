@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use futures::channel::mpsc::UnboundedSender;
@@ -9,37 +10,42 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use tokio::sync::watch::Sender;
 
 use crate::cluster::backoff::Pauses;
 use crate::cluster::workloads::{api_resource, replica_sets};
-use crate::pin::claim;
 use crate::pin::kinds::WorkloadKind;
 use crate::pin::meta;
 use crate::pin::notice::{Notice, notices};
 use crate::pin::objects::{Holder, WorkloadState};
+use crate::pin::ownership::Judgement;
 use crate::pin::record::{Decided, Record};
 use crate::pin::refresh::{Follows, sources_to_read};
 use crate::pin::snapshot;
+use crate::pin::snapshot_state::SnapshotState;
+use crate::reconcile::Reconciler;
 use crate::reconcile::index::{Key, WorkloadKey, workload_key};
-use crate::reconcile::{Reconciler, Snapshot};
 
 /// Where the watches put what they see.
 #[derive(Clone)]
 pub(super) struct Feed {
     pub(super) reconciler: Arc<Reconciler>,
-    /// Snapshots to be looked at.
-    pub(super) snapshots: UnboundedSender<ObjectRef<Snapshot>>,
+    /// Snapshots to be looked at, and other ConfigMaps that something names.
+    pub(super) snapshots: UnboundedSender<Key>,
     /// Workloads to be looked at for a refresh.
     pub(super) workloads: UnboundedSender<WorkloadKey>,
     /// What to tell in Events.
     pub(super) notices: UnboundedSender<(Arc<WorkloadState>, Notice)>,
     /// How many watches have listed everything once.
     pub(super) listed: Arc<Sender<usize>>,
+    /// Whether somebody works off the queues. Nothing is put on them before.
+    pub(super) worked: Arc<AtomicBool>,
 }
+
+/// A ConfigMap without its content.
+type ConfigMapMeta = PartialObjectMeta<ConfigMap>;
 
 /// What a watch tells.
 pub(super) enum Change<K> {
@@ -47,8 +53,8 @@ pub(super) enum Change<K> {
     Put(K),
     /// An object is gone.
     Gone(K),
-    /// These are all that there are.
-    Listed(HashSet<Key>),
+    /// These are all that there are; `None` if all that there are have been told.
+    Listed(Option<HashSet<Key>>),
 }
 
 impl Feed {
@@ -65,7 +71,9 @@ impl Feed {
             }
             Change::Listed(seen) => {
                 complete = true;
-                self.look_at(self.reconciler.index().retain_workloads(kind, &seen));
+                if let Some(seen) = seen {
+                    self.look_at(self.reconciler.index().retain_workloads(kind, &seen));
+                }
                 self.count_unpinned();
             }
         })
@@ -79,26 +87,32 @@ impl Feed {
             let concerned = match change {
                 Change::Put(object) => self.reconciler.index().put_holder(Holder::new(&object)),
                 Change::Gone(object) => self.reconciler.index().remove_holder(&key_of(&object)),
-                Change::Listed(seen) => self.reconciler.index().retain_holders(&seen),
+                Change::Listed(Some(seen)) => self.reconciler.index().retain_holders(&seen),
+                Change::Listed(None) => return,
             };
             self.look_at(concerned);
         })
         .await;
     }
 
-    /// Snapshots, into `writer`'s store as well.
-    pub(super) async fn snapshots(self, writer: Writer<Snapshot>) {
+    /// Snapshots.
+    pub(super) async fn snapshots(self) {
         let events = self.configmaps(&format!("{}={}", meta::SNAPSHOT, meta::TRUE));
-        let events = events.modify(|snapshot| snapshot::strip(&mut snapshot.metadata)).reflect(writer);
         self.follow("snapshots", events, |change| {
-            let (snapshot, claims) = match change {
-                Change::Put(snapshot) => (key_of(&snapshot), claim::claims(&snapshot.metadata)),
+            let concerned = match change {
+                Change::Put(object) => {
+                    vec![self.reconciler.index().put_snapshot(SnapshotState::new(&object.metadata))]
+                }
                 // Somebody may still name it.
-                Change::Gone(snapshot) => (key_of(&snapshot), <_>::default()),
-                Change::Listed(_) => return,
+                Change::Gone(object) => {
+                    let key = key_of(&object);
+                    self.reconciler.index().remove_snapshot(&key);
+                    vec![key]
+                }
+                Change::Listed(Some(seen)) => self.reconciler.index().retain_snapshots(&seen),
+                Change::Listed(None) => return,
             };
-            self.reconciler.index().put_claims(&snapshot, claims.values().flatten());
-            self.look_at([snapshot]);
+            self.look_at(concerned);
         })
         .await;
     }
@@ -130,7 +144,7 @@ impl Feed {
     pub(super) fn decided(&self, decided: Decided) {
         let workload = (decided.kind, Key::new(&decided.namespace, &decided.name));
         if self.reconciler.decisions().decided(decided, Instant::now()) {
-            let _ = self.workloads.unbounded_send(workload);
+            self.look_at_workload(workload);
         }
     }
 
@@ -145,7 +159,6 @@ impl Feed {
         let Some(new) = new else { return };
         if complete {
             for notice in notices(old.as_deref(), &new) {
-                // The other ends of all queues go only with the program.
                 let _ = self.notices.unbounded_send((new.clone(), notice));
             }
             self.count_unpinned();
@@ -165,31 +178,58 @@ impl Feed {
         }
         let is_refresh = old.is_some() && asked_before != asked;
         if self.reconciler.decisions().seen(key, &Record::parse(after), is_refresh, Instant::now()) {
-            let _ = self.workloads.unbounded_send(key.clone());
+            self.look_at_workload(key.clone());
         }
     }
 
-    /// Puts all that there is on the queues, for a reconciler that begins in the middle.
-    pub(super) fn everything(&self, snapshots: &Store<Snapshot>) {
-        let named: Vec<_> = self.reconciler.index().named().cloned().collect();
+    /// Puts on the queues whatever there is to be done, and from now on whatever comes, for a reconciler that begins in the
+    /// middle.
+    pub(super) fn begin(&self) {
+        self.worked.store(true, Ordering::SeqCst);
+        let (snapshots, named): (Vec<_>, Vec<_>) = {
+            let index = self.reconciler.index();
+            let snapshots = index.snapshots().map(|(key, snapshot)| (key.clone(), snapshot.clone())).collect();
+            let is_missing = |key: &&Key| snapshot::looks_like_one(&key.name) && index.snapshot(key).is_none();
+            (snapshots, index.named().filter(is_missing).cloned().collect())
+        };
+        let rests =
+            |(key, snapshot): &(Key, Arc<SnapshotState>)| self.reconciler.judge(key, snapshot).0 == Judgement::Rest;
+        self.look_at(snapshots.into_iter().filter(|snapshot| !rests(snapshot)).map(|(key, _)| key));
         self.look_at(named);
-        self.look_at(snapshots.state().iter().map(|snapshot| key_of(snapshot.as_ref())));
         let workloads: Vec<_> = self.reconciler.index().workloads().cloned().collect();
         self.refresh(workloads);
     }
 
+    /// Puts nothing on the queues any more.
+    pub(super) fn end(&self) {
+        self.worked.store(false, Ordering::SeqCst);
+    }
+
+    fn is_worked(&self) -> bool {
+        self.worked.load(Ordering::SeqCst)
+    }
+
     fn look_at(&self, configmaps: impl IntoIterator<Item = Key>) {
-        for key in configmaps {
-            let _ = self.snapshots.unbounded_send(ObjectRef::new(&key.name).within(&key.namespace));
+        if self.is_worked() {
+            for key in configmaps {
+                // The other ends of all queues go only with the program.
+                let _ = self.snapshots.unbounded_send(key);
+            }
         }
     }
 
     /// Puts those of the workloads on the queue that follow their sources, or miss one.
     pub(super) fn refresh(&self, workloads: impl IntoIterator<Item = WorkloadKey>) {
         for key in workloads {
-            if self.follows(&key) {
-                let _ = self.workloads.unbounded_send(key);
+            if self.is_worked() && self.follows(&key) {
+                self.look_at_workload(key);
             }
+        }
+    }
+
+    fn look_at_workload(&self, key: WorkloadKey) {
+        if self.is_worked() {
+            let _ = self.workloads.unbounded_send(key);
         }
     }
 
@@ -220,24 +260,28 @@ impl Feed {
         mut tell: impl FnMut(Change<K>),
     ) {
         let watch = self.reconciler.metrics.watch(name);
-        let mut seen = HashSet::new();
-        let mut first = true;
+        // All that there are, but for the first list: before it nothing is known that could be gone.
+        let mut seen: Option<HashSet<Key>> = None;
+        let (mut lists, mut first) = (0_u32, true);
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             let change = match event {
                 Ok(Event::Init) => {
                     watch.lists();
-                    seen.clear();
+                    seen = (lists > 0).then(HashSet::new);
+                    lists = lists.saturating_add(1);
                     continue;
                 }
                 Ok(Event::Apply(object)) => Change::Put(object),
                 Ok(Event::InitApply(object)) => {
-                    seen.insert(key_of(&object));
+                    if let Some(seen) = &mut seen {
+                        seen.insert(key_of(&object));
+                    }
                     Change::Put(object)
                 }
                 Ok(Event::Delete(object)) => Change::Gone(object),
-                Ok(Event::InitDone) => Change::Listed(std::mem::take(&mut seen)),
-                Err(error) if is_unknown_kind(&error) => Change::Listed(HashSet::new()),
+                Ok(Event::InitDone) => Change::Listed(seen.take()),
+                Err(error) if is_unknown_kind(&error) => Change::Listed(Some(HashSet::new())),
                 Err(error) => {
                     watch.failed(&error);
                     continue;
@@ -264,9 +308,9 @@ impl Feed {
         watcher(api, paged()).backoff(Pauses::default())
     }
 
-    fn configmaps(&self, labels: &str) -> impl Stream<Item = watcher::Result<Event<Snapshot>>> + use<> {
+    fn configmaps(&self, labels: &str) -> impl Stream<Item = watcher::Result<Event<ConfigMapMeta>>> + use<> {
         let client = self.reconciler.cluster.client();
-        let api: Api<PartialObjectMeta<ConfigMap>> = match &self.reconciler.namespace {
+        let api: Api<ConfigMapMeta> = match &self.reconciler.namespace {
             Some(namespace) => Api::namespaced(client, namespace),
             None => Api::all(client),
         };

@@ -1,26 +1,24 @@
 //! Runs the reconciler: starts the watches, and works off the queues that they fill.
 
-use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, unbounded};
-use kube::runtime::controller::{Action, Config, Error as ControllerError, applier};
-use kube::runtime::reflector::{ObjectRef, Store, store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::Error;
 use crate::observe::health::Condition;
 use crate::pin::kinds::WORKLOADS;
 use crate::pin::record::Decided;
 use crate::reconcile::index::{Key, WorkloadKey};
+use crate::reconcile::queue::work_off;
 use crate::reconcile::watches::Feed;
-use crate::reconcile::{Reconciler, Snapshot, owners, refresh};
+use crate::reconcile::{Reconciler, refresh};
 
 /// How many snapshots are worked on at a time.
-const CONCURRENCY: u16 = 16;
+const CONCURRENCY: usize = 16;
 
 /// How long before a snapshot whose turn failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -55,13 +53,19 @@ fn start(reconciler: Arc<Reconciler>, synced: Condition, tasks: &mut JoinSet<()>
     let (workloads, workload_requests) = unbounded();
     let (notices, mut told) = unbounded();
     let (listed, mut is_listed) = tokio::sync::watch::channel(0_usize);
-    let feed = Feed { reconciler: reconciler.clone(), snapshots, workloads, notices, listed: Arc::new(listed) };
+    let feed = Feed {
+        reconciler: reconciler.clone(),
+        snapshots,
+        workloads,
+        notices,
+        listed: Arc::new(listed),
+        worked: Arc::new(AtomicBool::new(false)),
+    };
 
     let before = tasks.len();
-    let (reader, writer) = store::<Snapshot>();
     WORKLOADS.into_iter().for_each(|kind| drop(tasks.spawn(feed.clone().workloads(kind))));
     tasks.spawn(feed.clone().holders());
-    tasks.spawn(feed.clone().snapshots(writer));
+    tasks.spawn(feed.clone().snapshots());
     tasks.spawn(feed.clone().sources());
     tasks.spawn(feed.clone().namespaces());
     let watches = tasks.len() - before;
@@ -81,7 +85,7 @@ fn start(reconciler: Arc<Reconciler>, synced: Condition, tasks: &mut JoinSet<()>
             return;
         }
         synced.set(true);
-        lead(&reconciler, &leading, &reader, snapshot_requests, workload_requests).await;
+        lead(&reconciler, &leading, snapshot_requests, workload_requests).await;
     });
     feed
 }
@@ -91,57 +95,31 @@ fn start(reconciler: Arc<Reconciler>, synced: Condition, tasks: &mut JoinSet<()>
 async fn lead(
     reconciler: &Arc<Reconciler>,
     feed: &Feed,
-    reader: &Store<Snapshot>,
-    mut snapshots: UnboundedReceiver<ObjectRef<Snapshot>>,
+    mut snapshots: UnboundedReceiver<Key>,
     mut workloads: UnboundedReceiver<WorkloadKey>,
 ) {
     loop {
-        tokio::select! {
-            biased;
-            () = reconciler.leadership.held() => {}
-            // Everything is put on the queues anew once there is something to be done.
-            Some(_) = snapshots.next() => continue,
-            Some(_) = workloads.next() => continue,
-        }
+        reconciler.leadership.held().await;
         let namespace = reconciler.namespace.as_deref();
         tracing::info!(namespace, "this replica reconciles");
         reconciler.metrics.leads(true);
-        feed.everything(reader);
+        feed.begin();
         tokio::select! {
             () = reconciler.leadership.lost() => {}
-            () = reconcile_snapshots(reconciler.clone(), reader.clone(), &mut snapshots) => {}
+            () = work_off(&mut snapshots, CONCURRENCY, |key| turn(reconciler, key)) => {}
             () = refresh::run(reconciler.clone(), &mut workloads) => {}
         }
+        feed.end();
         // What was under way is dropped where it stood: the next leader looks at everything.
         tracing::info!(namespace, "this replica does not reconcile any more");
         reconciler.metrics.leads(false);
     }
 }
 
-async fn reconcile_snapshots(
-    reconciler: Arc<Reconciler>,
-    snapshots: Store<Snapshot>,
-    requests: &mut UnboundedReceiver<ObjectRef<Snapshot>>,
-) {
-    let healer = reconciler.clone();
-    let reconcile = |snapshot, context| Box::pin(owners::reconcile(snapshot, context));
-    let requests = requests.map(Ok::<_, Infallible>);
-    let config = Config::default().concurrency(CONCURRENCY);
-    applier(reconcile, on_error, reconciler, snapshots, requests, config)
-        .for_each_concurrent(usize::from(CONCURRENCY), async |result| match result {
-            Ok(_) => {}
-            // Named, and not there as a snapshot.
-            Err(ControllerError::ObjectNotFound(missing)) => {
-                let key = Key::new(missing.namespace.as_deref().unwrap_or_default(), &missing.name);
-                if let Err(error) = healer.heal(&key).await {
-                    tracing::warn!(%error, "a missing snapshot was not looked after");
-                }
-            }
-            Err(error) => tracing::warn!(%error, "a snapshot was not brought up to date, trying again"),
-        })
-        .await;
-}
-
-fn on_error(_: Arc<Snapshot>, _: &Error, _: Arc<Reconciler>) -> Action {
-    Action::requeue(RETRY)
+/// One turn of a snapshot. Returns after which time there is to be another.
+async fn turn(reconciler: &Reconciler, key: Key) -> Option<Duration> {
+    reconciler.reconcile(&key).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "a snapshot was not brought up to date, trying again");
+        Some(RETRY)
+    })
 }

@@ -11,6 +11,7 @@ use confpin::pin::kinds::DEPLOYMENT;
 use confpin::pin::objects::{Controller, Holder as RealHolder, WorkloadState};
 use confpin::pin::ownership::{self, Judgement, Naming};
 use confpin::pin::snapshot::{Source, names};
+use confpin::pin::snapshot_state::SnapshotState;
 use confpin::pin::template::{self, TemplateDigest};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -48,7 +49,7 @@ pub fn judge(snapshot: &Snapshot, workloads: &[(usize, Workload)], holders: &[Ho
             by_reference: None,
         };
         let namings: Vec<_> = workloads.iter().map(naming).collect();
-        match ownership::judge(&metadata(snapshot), &namings, &real_holders(holders)) {
+        match ownership::judge(&SnapshotState::new(&metadata(snapshot)), &namings, &real_holders(holders)) {
             Judgement::Rest => Verdict::Rest,
             Judgement::Own => Verdict::Own,
             Judgement::Unused => Verdict::Unused,
@@ -62,12 +63,17 @@ pub fn own(snapshot: &Snapshot, holders: &[Holder]) -> Snapshot {
     thread_local!(static KNOWN: RefCell<HashMap<(Snapshot, Vec<Holder>), Snapshot>> = RefCell::default());
     remembered(&KNOWN, (snapshot.clone(), holders.to_vec()), |_| {
         let before = metadata(snapshot);
-        let patch = ownership::own(&before, &real_holders(holders));
+        let mut patch = ownership::own(&SnapshotState::new(&before), &real_holders(holders));
         assert_eq!(
             patch["metadata"]["resourceVersion"].as_str(),
             before.resource_version.as_deref(),
             "the model takes it that this write fails when the snapshot has changed"
         );
+        // Strategic: owner references are merged by UID.
+        let owners = before.owner_references.iter().flatten();
+        let owners: Vec<_> = owners.map(|owner| json!(owner)).collect();
+        let added = patch["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        patch["metadata"]["ownerReferences"] = owners.into_iter().chain(added).collect();
         merged(&before, &patch)
     })
 }
@@ -99,7 +105,8 @@ pub fn created(workload: u8, claim: Claim) -> Snapshot {
 pub fn is_past_grace(snapshot: &Snapshot) -> bool {
     thread_local!(static KNOWN: RefCell<HashMap<Snapshot, bool>> = RefCell::default());
     remembered(&KNOWN, snapshot.clone(), |_| {
-        ownership::unused_since(&metadata(snapshot)).is_none_or(|since| time(0).duration_since(since) >= GRACE)
+        ownership::unused_since(&SnapshotState::new(&metadata(snapshot)))
+            .is_none_or(|since| time(0).duration_since(since) >= GRACE)
     })
 }
 
@@ -155,8 +162,8 @@ fn digest(template: u8) -> TemplateDigest {
     template::digest(&json!({"number": template}))
 }
 
-fn configmaps(template: u8) -> Vec<String> {
-    vec![format!("app-{}", named_by(template))]
+fn configmaps(template: u8) -> Box<[Arc<str>]> {
+    [format!("app-{}", named_by(template)).into()].into()
 }
 
 fn real_workload(number: usize, workload: &Workload) -> WorkloadState {
@@ -164,12 +171,12 @@ fn real_workload(number: usize, workload: &Workload) -> WorkloadState {
         kind: &DEPLOYMENT,
         namespace: "n".into(),
         name: name(number).into(),
-        uid: workload_uid(number, workload.uid),
+        uid: workload_uid(number, workload.uid).as_str().into(),
         generation: workload.generation.into(),
         observed_generation: workload.observed.into(),
         created: Some(time(workload.age)),
         deleting: false,
-        annotations: Vec::new(),
+        annotations: <_>::default(),
         configmaps: configmaps(workload.template),
         template: digest(workload.template),
         pod_hash: None,
@@ -186,13 +193,13 @@ fn real_holders(holders: &[Holder]) -> Vec<Arc<RealHolder>> {
         Arc::new(RealHolder {
             namespace: "n".into(),
             name: format!("{workload} {template} {uid} {controller}").into(),
-            uid: format!("{workload} {template} {uid} {controller}"),
+            uid: format!("{workload} {template} {uid} {controller}").as_str().into(),
             deleting: false,
             created: None,
             controller: Some(Controller {
                 kind: Some(&DEPLOYMENT),
-                name: name(number),
-                uid: workload_uid(number, controller),
+                name: name(number).into(),
+                uid: workload_uid(number, controller).as_str().into(),
             }),
             configmaps: configmaps(template),
             template: digest(template),

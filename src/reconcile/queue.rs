@@ -1,0 +1,99 @@
+//! Works off a queue: kube's scheduler tells what is due, and here is who works on what.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::channel::mpsc::unbounded;
+use futures::future::Either;
+use futures::stream::{self, FuturesUnordered};
+use futures::{Stream, StreamExt};
+use kube::runtime::scheduler::{ScheduleRequest, scheduler};
+use tokio::time::Instant;
+
+/// Takes up each key that is asked for: once, however often it is asked for meanwhile, by one turn at a time, and by at most
+/// `concurrency` turns of all keys together. A turn returns after which time there is to be another.
+///
+/// What kube's `applier` does, for what is no object of Kubernetes. It returns never.
+pub(super) async fn work_off<K, F>(requests: impl Stream<Item = K>, concurrency: usize, turn: impl Fn(K) -> F)
+where
+    K: Clone + Eq + Hash,
+    F: Future<Output = Option<Duration>>,
+{
+    let (later, again) = unbounded();
+    let requests = requests.map(|message| ScheduleRequest { message, run_at: Instant::now() });
+    let mut waiting = pin!(scheduler(stream::select(requests, again)));
+    let mut busy = HashSet::new();
+    let mut turns = FuturesUnordered::new();
+    loop {
+        let mut due = match busy.len() < concurrency {
+            true => Either::Left(waiting.as_mut().hold_unless(|key| !busy.contains(key))),
+            false => Either::Right(waiting.as_mut().hold()),
+        };
+        tokio::select! {
+            Some((key, pause)) = turns.next() => {
+                busy.remove(&key);
+                if let Some(pause) = pause {
+                    // Its other end is in this function.
+                    let _ = later.unbounded_send(ScheduleRequest { message: key, run_at: Instant::now() + pause });
+                }
+            }
+            Some(key) = due.next() => {
+                busy.insert(key.clone());
+                let turn = turn(key.clone());
+                turns.push(async { (key, turn.await) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    const TURN: Duration = Duration::from_secs(3);
+
+    /// When turns began, in seconds, with requests at these seconds, until a minute is over. Each takes three, and asks
+    /// for another after `again`.
+    async fn begun(requests: &[(u64, char)], concurrency: usize, again: Option<Duration>) -> Vec<(u64, char)> {
+        let start = Instant::now();
+        let begun = RefCell::new(Vec::new());
+        let requests = stream::iter(requests).then(async |(at, key)| {
+            tokio::time::sleep_until(start + Duration::from_secs(*at)).await;
+            *key
+        });
+        let turn = async |key| {
+            begun.borrow_mut().push((start.elapsed().as_secs(), key));
+            tokio::time::sleep(TURN).await;
+            again
+        };
+        let requests = requests.chain(stream::pending());
+        let _ = tokio::time::timeout(Duration::from_secs(60), work_off(requests, concurrency, turn)).await;
+        begun.into_inner()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_turn_of_a_key_at_a_time_and_one_for_all_who_ask_meanwhile() {
+        let asked = [(1, 'a'), (1, 'a'), (1, 'b'), (2, 'a'), (3, 'a'), (10, 'a')];
+        let mut begun = begun(&asked, 9, None).await;
+        begun.sort_unstable();
+        assert_eq!(begun, [(1, 'a'), (1, 'b'), (4, 'a'), (10, 'a')]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_turns_than_allowed() {
+        let asked = [(1, 'a'), (1, 'b'), (1, 'c'), (1, 'd'), (1, 'e')];
+        let seconds: Vec<_> = begun(&asked, 2, None).await.into_iter().map(|(second, _)| second).collect();
+        assert_eq!(seconds, [1, 1, 4, 4, 7]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_may_ask_for_another_and_whoever_asks_sooner_has_it_sooner() {
+        let begun = begun(&[(1, 'a'), (7, 'a')], 9, Some(Duration::from_secs(20))).await;
+        let seconds: Vec<_> = begun.into_iter().map(|(second, _)| second).collect();
+        assert_eq!(seconds, [1, 7, 30, 53]);
+    }
+}
