@@ -398,8 +398,8 @@ mod tests {
     fn what_a_fresh_list_lacks_is_gone() {
         let mut index = Index::default();
         let key = index.put_snapshot(snapshot());
-        assert_eq!(index.retain_snapshots(&HashSet::from([key.clone()])), []);
-        assert_eq!(index.retain_snapshots(&HashSet::new()), [key.clone()]);
+        assert!(index.retain_snapshots(&HashSet::from([key.clone()])).is_empty());
+        assert!(index.retain_snapshots(&HashSet::new()).contains(&key));
         assert!(index.snapshot(&key).is_none());
     }
 }
