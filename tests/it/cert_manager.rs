@@ -21,7 +21,8 @@ tests! {
     Installed whatever_cert_manager_renews_every_workload_is_pinned,
 }
 
-/// Requests a second: enough to meet the moment in which two sides know different certificates, and little beside other tests.
+/// Requests a second: enough to meet the moment in which two sides know different certificates, and little beside
+/// other tests.
 const RATE: u32 = 4;
 
 /// A Certificate, and the Secret that cert-manager keeps for it.
@@ -53,7 +54,8 @@ async fn whatever_cert_manager_renews_every_workload_is_pinned() -> Result<()> {
     wait_served(&installation).await?;
     assert_eq!(trusted(&installation).await?, Bundle::from_pem(first_ca.as_bytes()));
 
-    // The CA with its key, which is how it is renewed by itself. Nobody is told of it until the serving certificate is renewed.
+    // The CA with its key, which is how it is renewed by itself. Nobody is told of it until the serving certificate is
+    // renewed.
     renew(&installation, CA).await?;
     let second_ca = certificate(&installation, CA).await?;
     assert_eq!(trusted(&installation).await?, Bundle::from_pem(first_ca.as_bytes()));
