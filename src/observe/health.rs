@@ -37,6 +37,11 @@ impl Health {
         self.state().draining = true;
     }
 
+    /// Whether the process is about to end.
+    pub fn is_draining(&self) -> bool {
+        self.state().draining
+    }
+
     /// Ready, or what is waited for.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use kube::{
 use testcluster::{Component, wait_for};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{SOON, Shop, configmap, configmaps, deployment, installation::Installation, tests};
+use crate::support::{SOON, Shop, configmap, configmaps, deployment, duration, installation::Installation, tests};
 
 tests! {
     Loaded whoever_dies_nothing_is_left_unpinned_and_nothing_rolls_by_itself,
@@ -26,7 +26,9 @@ tests! {
 const WORKLOADS: usize = 4;
 
 /// How long replicas are killed.
-const CHAOS: Duration = Duration::from_secs(75);
+fn chaos() -> Result<Duration> {
+    duration("CONFPIN_TEST_CHAOS", Duration::from_secs(75))
+}
 
 async fn whoever_dies_nothing_is_left_unpinned_and_nothing_rolls_by_itself() -> Result<()> {
     // A source that changes soon after its workload would roll it, as it should: here is told whether anything else does.
@@ -34,11 +36,11 @@ async fn whoever_dies_nothing_is_left_unpinned_and_nothing_rolls_by_itself() -> 
     let installation = Installation::start(&["--settle=0s", "--orphan-grace=10s"]).await?;
     let shop = installation.world.shop("outages").await?;
     let (stop, accepted) = (CancellationToken::new(), AtomicUsize::new(0));
-    let begun = Instant::now();
+    let (begun, length) = (Instant::now(), chaos()?);
     let chaos = async {
         let _stop = stop.clone().drop_guard();
         let mut leaders = BTreeSet::new();
-        for round in (0..).take_while(|_| begun.elapsed() < CHAOS) {
+        for round in (0..).take_while(|_| begun.elapsed() < length) {
             kill_one(&installation, round, &mut leaders).await?;
             // Time to be hit in every state of coming up.
             tokio::time::sleep(Duration::from_secs(3)).await;

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    env,
     time::{Duration, Instant},
 };
 
@@ -11,7 +10,7 @@ use kube::ResourceExt;
 use testcluster::{Cluster, wait_for};
 
 use crate::support::{
-    Kind, SOON, Shop, Workload, World, configmap, deployment,
+    Kind, SOON, Shop, Workload, World, configmap, deployment, duration,
     manifest::{self, Manifest},
     tests,
 };
@@ -76,9 +75,9 @@ async fn a_restart_rolls_nothing_and_misses_nothing() -> Result<()> {
     wait_rolled_out(&shop).await
 }
 
-/// How long nobody answers: `CONFPIN_TEST_OUTAGE`, in seconds. Ten minutes are longer than all of confpin's own times.
+/// How long nobody answers. Ten minutes are longer than all of confpin's own times.
 fn outage() -> Result<Duration> {
-    Ok(Duration::from_secs(env::var("CONFPIN_TEST_OUTAGE").map_or(Ok(10), |text| text.parse())?))
+    duration("CONFPIN_TEST_OUTAGE", Duration::from_secs(10))
 }
 
 async fn after_an_outage_everything_converges_and_nothing_rolls_by_itself() -> Result<()> {

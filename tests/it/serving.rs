@@ -1,6 +1,6 @@
 //! The process itself: how it starts, ends, and gets over what happens around it.
 
-use std::{net::TcpListener, process::Output};
+use std::{collections::BTreeSet, fs, net::TcpListener, process::Output};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ServiceAccount};
@@ -16,7 +16,7 @@ use tokio::process::Command;
 use crate::support::{
     SOON, World, configmap,
     confpin::{Confpin, PROGRAM},
-    deployment,
+    deployment, docs,
     manifest::Manifest,
     tests,
 };
@@ -27,6 +27,7 @@ tests! {
     Own a_crash_of_the_api_server_is_got_over,
     Own what_was_admitted_just_before_a_crash_is_owned_after_it,
     Own a_missing_right_is_told_to_the_client,
+    Own the_log_names_the_trace_of_a_request,
 }
 
 /// `confpin` with these arguments, and nothing of the tests' environment.
@@ -200,5 +201,24 @@ async fn grant(world: &World, rules: &Value) -> Result<()> {
     });
     let file = crate::support::shop::file([role, binding]);
     world.cluster.kubectl(["apply", "--filename", "-"]).stdin(file).run().await.context("failed to grant rights")?;
+    Ok(())
+}
+
+async fn the_log_names_the_trace_of_a_request() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("tracing.yaml");
+    fs::write(&file, docs::block("../operations.md", "tracing")?)?;
+    let flag = format!("--tracing-config-file={}", file.display());
+    let world = World::start(Cluster::builder().api_server_flags([flag])).await?;
+    let shop = world.shop("traces").await?;
+    shop.apply([configmap("app-config", "v1"), deployment("first").uses("app-config").json()]).await?;
+    shop.apply([deployment("second").uses("app-config").json()]).await?;
+
+    let log = world.confpin.log()?;
+    let lines = log.lines().filter(|line| line.contains(shop.name()) && line.contains("admitted"));
+    let trace = |line: &str| Some(line.split_once("trace_id=\"")?.1.split_once('"')?.0.to_owned());
+    let traces: BTreeSet<_> = lines.filter_map(trace).collect();
+    assert_eq!(traces.len(), 2, "{log}");
+    assert!(traces.iter().all(|trace| trace.len() == 32), "{traces:?}");
     Ok(())
 }

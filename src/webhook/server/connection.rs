@@ -20,8 +20,10 @@ use crate::observe::metrics::Metrics;
 /// How long a new connection may take until its first request has a head.
 const FIRST_REQUEST: Duration = Duration::from_secs(10);
 
-/// How long HTTP/1 may take for a head. The time between two requests counts too, so it is also how long a connection idles.
-const HEADER_READ: Duration = Duration::from_secs(30);
+/// How long HTTP/1 may take for a head. The time between two requests counts too, so it is also how long a connection idles,
+/// and must be longer than an API server lets one idle (90 s, Go's `DefaultTransport`): of the two, the one that sends
+/// requests has to close it. Otherwise a request that is sent at that moment fails with `EOF`, and the deploy with it.
+const HEADER_READ: Duration = Duration::from_secs(120);
 
 /// The largest head. Those of an API server have a few hundred bytes.
 const HEAD_BYTES: u32 = 16 << 10;

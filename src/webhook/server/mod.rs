@@ -8,6 +8,7 @@ pub mod admin;
 mod connection;
 mod grant;
 mod request;
+mod trace;
 
 use std::future::Future;
 use std::io;
@@ -99,14 +100,15 @@ pub struct Server<H> {
 }
 
 impl<H: Handler> Server<H> {
-    /// Serves until `stop`, then drains: the process reports itself unready, goes on for the time of `drain`, refuses new
-    /// connections, answers what is in flight, and returns. Dropping the future closes every connection at once.
+    /// Serves until `stop`, then drains: the process reports itself unready, goes on for the time of `drain`, in which it asks
+    /// its clients to close their connections, refuses new ones, answers what is in flight, and returns. Dropping the future
+    /// closes every connection at once.
     ///
     /// # Errors
     ///
     /// [`Error::Listen`] at once; [`Error::Serve`] and [`Error::EndedEarly`] when it ends unasked.
     pub async fn run(self, listener: TcpListener, stop: CancellationToken) -> Result<(), Error> {
-        let router = request::router(self.handler, self.limits, self.metrics.clone());
+        let router = request::router(self.handler, self.limits, self.health.clone(), self.metrics.clone());
         let tls = RustlsConfig::from_config(self.tls);
         let handle = Handle::new();
         let _guard = CloseOnDrop(handle.clone());

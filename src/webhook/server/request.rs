@@ -7,15 +7,17 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument;
 
 use super::grant::Deadlines;
-use super::{Handler, Limits, PATH};
+use super::{Handler, Limits, PATH, trace};
+use crate::observe::health::Health;
 use crate::observe::labels::Rejection;
 use crate::observe::metrics::Metrics;
 
@@ -26,6 +28,7 @@ struct Gate<H> {
     handler: Arc<H>,
     permits: Semaphore,
     max_body: usize,
+    health: Health,
     metrics: Metrics,
 }
 
@@ -77,9 +80,9 @@ impl Refused {
 }
 
 /// The one route, behind its limits.
-pub(super) fn router<H: Handler>(handler: Arc<H>, limits: Limits, metrics: Metrics) -> Router {
+pub(super) fn router<H: Handler>(handler: Arc<H>, limits: Limits, health: Health, metrics: Metrics) -> Router {
     let permits = Semaphore::new(limits.max_concurrent.min(Semaphore::MAX_PERMITS));
-    let gate = Gate { handler, permits, max_body: limits.max_body, metrics };
+    let gate = Gate { handler, permits, max_body: limits.max_body, health, metrics };
     Router::new()
         .route(PATH, post(review::<H>))
         .fallback(|| async { (StatusCode::NOT_FOUND, format!("not found; reviews are posted to {PATH}\n")) })
@@ -91,17 +94,28 @@ pub(super) fn router<H: Handler>(handler: Arc<H>, limits: Limits, metrics: Metri
 
 async fn review<H: Handler>(State(gate): State<Arc<Gate<H>>>, request: Request) -> Response {
     let deadlines = Deadlines::new(Instant::now(), request.uri().query());
-    match gate.answer(request, deadlines).await {
-        Ok(response) => response,
-        Err(refused) => {
-            gate.metrics.rejected(refused.label());
-            tracing::warn!(error = %refused, "a request was answered without the handler");
-            (refused.status(), format!("{refused}\n")).into_response()
-        }
+    let (span, version) = (trace::span(request.headers()), request.version());
+    let mut response = gate.respond(request, deadlines).instrument(span).await;
+    // A connection that the server closes while a request is on its way to it fails that request, so it is left to the
+    // client. HTTP/2 needs no such word: there the server says what it will not answer any more.
+    if gate.health.is_draining() && version <= Version::HTTP_11 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
+    response
 }
 
 impl<H: Handler> Gate<H> {
+    async fn respond(&self, request: Request, deadlines: Deadlines) -> Response {
+        match self.answer(request, deadlines).await {
+            Ok(response) => response,
+            Err(refused) => {
+                self.metrics.rejected(refused.label());
+                tracing::warn!(error = %refused, "a request was answered without the handler");
+                (refused.status(), format!("{refused}\n")).into_response()
+            }
+        }
+    }
+
     async fn answer(&self, request: Request, deadlines: Deadlines) -> Result<Response, Refused> {
         if !is_json(request.headers()) {
             return Err(Refused::ContentType);

@@ -27,7 +27,9 @@ pub mod shop;
 pub mod workload;
 pub mod world;
 
-use std::time::Duration;
+use std::{env, time::Duration};
+
+use anyhow::{Context, Result};
 
 pub use manifest::{Kind, configmap, deployment, rollout};
 pub(crate) use runner::tests;
@@ -37,3 +39,10 @@ pub use world::World;
 
 /// How long anything may take that controllers do. A loaded machine is slow, and a test that passes never waits for it.
 pub const SOON: Duration = Duration::from_secs(180);
+
+/// How long a test goes on with something: the environment variable `name`, in seconds, for those who have more time than
+/// CI has.
+pub fn duration(name: &str, default: Duration) -> Result<Duration> {
+    let Ok(text) = env::var(name) else { return Ok(default) };
+    Ok(Duration::from_secs(text.parse().with_context(|| format!("{name}={text}: want a number of seconds"))?))
+}

@@ -1,5 +1,7 @@
 //! What becomes of connections: their end, their certificate, whose they are, how many there are.
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use super::*;
 
 #[rstest]
@@ -31,11 +33,51 @@ async fn until_endpoints_have_followed_requests_are_still_served() {
         tokio::task::yield_now().await;
     }
     assert_eq!(server.post(PATH).await.0, StatusCode::OK);
+    // A connection of before is to be closed by its client, who knows whether a request is on its way.
+    let mut connection = connect(&server).await;
+    let response = exchange(&mut connection, &server).await;
+    assert!(response.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{response}");
+    assert_eq!(connection.read(&mut [0]).await.unwrap(), 0);
 
     // Who cannot wait aborts; then nothing is left.
     server.task.abort();
     assert!(server.task.await.unwrap_err().is_cancelled());
     tokio::net::TcpStream::connect(server.address).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_connection_idles_for_longer_than_an_api_server_keeps_it() {
+    let server = start(limits(), echo);
+    let mut connection = connect(&server).await;
+    for _ in 0..2 {
+        let response = exchange(&mut connection, &server).await;
+        assert!(response.starts_with("HTTP/1.1 200 ") && !response.contains("close"), "{response}");
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(95)).await;
+        tokio::time::resume();
+    }
+}
+
+type Connection = tokio_rustls::client::TlsStream<tokio::net::TcpStream>;
+
+/// A connection for HTTP/1 by hand.
+async fn connect(server: &Running) -> Connection {
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(server.client_config()));
+    let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let [host] = localhost();
+    connector.connect(host, stream).await.unwrap()
+}
+
+/// Sends `{}`, and reads the response, which has that too.
+async fn exchange(connection: &mut Connection, server: &Running) -> String {
+    let (address, kind) = (server.address, "content-type: application/json");
+    let request = format!("POST {PATH} HTTP/1.1\r\nhost: {address}\r\n{kind}\r\ncontent-length: 2\r\n\r\n{{}}");
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut response = Vec::new();
+    while !response.ends_with(b"\r\n\r\n{}") {
+        assert_ne!(connection.read_buf(&mut response).await.unwrap(), 0, "it was closed");
+    }
+    String::from_utf8(response).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -76,16 +118,7 @@ async fn a_certificate_is_replaced_under_load() {
 
 /// The certificate that a new connection gets.
 async fn peer_certificate(server: &Running) -> CertificateDer<'static> {
-    let config = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(server.trust())
-        .with_no_client_auth();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    let stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
-    let [host] = localhost();
-    let stream = connector.connect(host, stream).await.unwrap();
-    stream.get_ref().1.peer_certificates().unwrap()[0].clone()
+    connect(server).await.get_ref().1.peer_certificates().unwrap()[0].clone()
 }
 
 #[tokio::test]

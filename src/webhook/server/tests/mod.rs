@@ -139,12 +139,16 @@ impl Running {
 
     /// A client with connections of its own.
     fn client(&self, http: Http) -> Client {
-        let config = ClientConfig::builder_with_provider(provider())
+        pool(self.client_config(), http)
+    }
+
+    /// Of a client that trusts the server and shows no certificate.
+    fn client_config(&self) -> ClientConfig {
+        ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(self.trust())
-            .with_no_client_auth();
-        pool(config, http)
+            .with_no_client_auth()
     }
 
     fn client_with_certificate(&self, leaf: &tls::Leaf, key: PrivateKeyDer<'static>) -> Client {
