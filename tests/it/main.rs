@@ -7,6 +7,7 @@ mod argo_cd;
 mod argo_cd_options;
 mod argo_cd_page;
 mod canary;
+mod cert_manager;
 mod client_certificates;
 mod collection;
 mod coming_from;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         argo_cd_options::TESTS,
         argo_cd_page::TESTS,
         canary::TESTS,
+        cert_manager::TESTS,
         client_certificates::TESTS,
         collection::TESTS,
         coming_from::TESTS,

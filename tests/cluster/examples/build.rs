@@ -21,6 +21,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("helm4", Program::Helm4),
     ("argocd", Program::ArgoCd),
     ("flux", Program::Flux),
+    ("cert-manager", Program::CertManager),
 ];
 
 #[tokio::main]

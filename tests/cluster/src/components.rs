@@ -30,6 +30,8 @@ pub enum Component {
     FakeNode,
     /// The Argo Rollouts controller.
     Rollouts,
+    /// cert-manager's controllers and its CA injector.
+    CertManager,
     /// The container runtime of the real node.
     Containerd,
     /// The agent of the real node.
@@ -46,6 +48,7 @@ impl Component {
             Self::Scheduler => "kube-scheduler",
             Self::FakeNode => "kwok",
             Self::Rollouts => "rollouts-controller",
+            Self::CertManager => "cert-manager",
             Self::Containerd => "containerd",
             Self::Kubelet => "kubelet",
         }
@@ -62,6 +65,7 @@ pub(crate) struct Ports {
     pub(crate) scheduler: u16,
     pub(crate) rollouts_health: u16,
     pub(crate) rollouts_metrics: u16,
+    pub(crate) cert_manager_health: u16,
 }
 
 impl Ports {
@@ -74,6 +78,7 @@ impl Ports {
             scheduler: free_port()?,
             rollouts_health: free_port()?,
             rollouts_metrics: free_port()?,
+            cert_manager_health: free_port()?,
         })
     }
 }
@@ -142,7 +147,7 @@ impl Layout {
         format!("https://{}:{}", self.api_server_address(), self.ports.api_server)
     }
 
-    fn launch(&self, component: Component, program: PathBuf) -> Launch {
+    pub(crate) fn launch(&self, component: Component, program: PathBuf) -> Launch {
         Launch::new(program, self.log(component))
             .environment("HOME", &self.folder)
             // Nothing that the test process has in its environment changes how the cluster runs.

@@ -18,10 +18,11 @@ pub(crate) enum User {
     RealNode,
     Rollouts,
     ArgoCd,
+    CertManager,
 }
 
 impl User {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Admin,
         Self::ControllerManager,
         Self::Scheduler,
@@ -29,6 +30,7 @@ impl User {
         Self::RealNode,
         Self::Rollouts,
         Self::ArgoCd,
+        Self::CertManager,
     ];
 
     /// The user's name and groups.
@@ -41,6 +43,7 @@ impl User {
             Self::RealNode => ("system:node:real", "system:nodes"),
             Self::Rollouts => ("system:serviceaccount:argo-rollouts:argo-rollouts", "system:masters"),
             Self::ArgoCd => ("system:serviceaccount:argocd:argocd-application-controller", "system:masters"),
+            Self::CertManager => ("system:serviceaccount:cert-manager:cert-manager", "system:masters"),
         }
     }
 
@@ -54,6 +57,7 @@ impl User {
             Self::RealNode => "kubelet.kubeconfig",
             Self::Rollouts => "rollouts.kubeconfig",
             Self::ArgoCd => "argocd.kubeconfig",
+            Self::CertManager => "cert-manager.kubeconfig",
         }
     }
 }

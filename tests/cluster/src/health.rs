@@ -58,6 +58,7 @@ impl Cluster {
             Component::ControllerManager => self.probe(&loopback("https", ports.controller_manager), "/healthz").await,
             Component::Scheduler => self.probe(&loopback("https", ports.scheduler), "/readyz").await,
             Component::Rollouts => self.probe(&loopback("http", ports.rollouts_health), "/healthz").await,
+            Component::CertManager => self.probe(&loopback("http", ports.cert_manager_health), "/healthz").await,
             Component::FakeNode => self.node_ready("fake").await,
             Component::Containerd => self.real_node()?.runtime_ready().await,
             Component::Kubelet => {

@@ -38,6 +38,9 @@ pub enum Program {
     ArgoCd,
     /// A small program around the engine by which Flux applies: its controllers as a whole cannot be built from modules.
     Flux,
+    /// A small program that runs cert-manager's controllers and its CA injector: its own programs replace modules by
+    /// folders, and so cannot be built from modules.
+    CertManager,
 }
 
 /// The package of a program that is not another module's: the one of the module's own source.
@@ -101,10 +104,13 @@ const ARGO_GO: &str = "go1.27.3";
 
 macro_rules! module {
     ($name:literal) => {
+        module!($name, "tools.go")
+    };
+    ($name:literal, $source:literal) => {
         &Module {
             go_mod: include_str!(concat!("../programs/", $name, "/go.mod")),
             go_sum: include_str!(concat!("../programs/", $name, "/go.sum")),
-            source: include_str!(concat!("../programs/", $name, "/tools.go")),
+            source: include_str!(concat!("../programs/", $name, "/", $source)),
         }
     };
 }
@@ -177,15 +183,21 @@ static FLUX: Recipe = Recipe {
     name: "flux-apply",
     version: "v0.84.0",
     package: OWN_PACKAGE,
-    module: &Module {
-        go_mod: include_str!("../programs/flux/go.mod"),
-        go_sum: include_str!("../programs/flux/go.sum"),
-        source: include_str!("../programs/flux/main.go"),
-    },
+    module: module!("flux", "main.go"),
     ldflags: STRIP,
     toolchain: ARGO_GO,
     assets: &[],
     duration: "2 min",
+};
+static CERT_MANAGER: Recipe = Recipe {
+    name: "cert-manager",
+    version: "v1.21.2",
+    package: OWN_PACKAGE,
+    module: module!("cert-manager", "main.go"),
+    ldflags: STRIP,
+    toolchain: ANY_GO,
+    assets: &[Asset { module: "github.com/cert-manager/cert-manager", path: "deploy/crds", name: "crds" }],
+    duration: "4 min",
 };
 
 static ARGO_CD: Recipe = Recipe {
@@ -243,6 +255,7 @@ impl Program {
             Self::Helm4 => &HELM4,
             Self::ArgoCd => &ARGO_CD,
             Self::Flux => &FLUX,
+            Self::CertManager => &CERT_MANAGER,
         }
     }
 
@@ -276,6 +289,7 @@ mod tests {
             (Program::Helm4, "helm.sh/helm/v4"),
             (Program::ArgoCd, "github.com/argoproj/argo-cd/v3"),
             (Program::Flux, "github.com/fluxcd/pkg/ssa"),
+            (Program::CertManager, "github.com/cert-manager/cert-manager"),
         ];
         for (program, module) in all {
             let recipe = program.recipe();

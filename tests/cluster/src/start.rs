@@ -142,6 +142,7 @@ impl Cluster {
             Component::Scheduler => self.layout.scheduler().await,
             Component::FakeNode => self.layout.fake_node().await,
             Component::Rollouts => self.layout.rollouts().await,
+            Component::CertManager => self.layout.cert_manager().await,
             Component::Containerd => Ok(self.layout.containerd(self.real_node()?.first)),
             Component::Kubelet => {
                 let first = self.real_node()?.first;

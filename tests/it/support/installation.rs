@@ -45,12 +45,23 @@ pub struct Installation {
 impl Installation {
     /// Installs `manifests/overlays/self-managed`, with more arguments of confpin.
     pub async fn start(arguments: &[&str]) -> Result<Self> {
+        Self::prepare().await?.install("self-managed", arguments).await
+    }
+
+    /// Installs cert-manager, and then `manifests/overlays/cert-manager`.
+    pub async fn start_with_cert_manager() -> Result<Self> {
         let installation = Self::prepare().await?;
-        installation.write_overlay(arguments)?;
-        installation.apply().await?;
-        installation.wait_ready().await?;
-        installation.world.wait_until_asked().await?;
-        Ok(installation)
+        installation.world.cluster.install_cert_manager().await?;
+        installation.install("cert-manager", &[]).await
+    }
+
+    /// Installs a shipped overlay, and returns when the API server asks what it installed.
+    async fn install(self, overlay: &str, arguments: &[&str]) -> Result<Self> {
+        self.write_overlay(overlay, arguments)?;
+        self.apply().await?;
+        self.wait_ready().await?;
+        self.world.wait_until_asked().await?;
+        Ok(self)
     }
 
     /// Installs the two parts of the chart, for these namespaces only, which it makes.
@@ -95,7 +106,7 @@ impl Installation {
     }
 
     /// An overlay of the shipped one with what differs here: the image, the node, and arguments.
-    fn write_overlay(&self, arguments: &[&str]) -> Result<()> {
+    fn write_overlay(&self, shipped: &str, arguments: &[&str]) -> Result<()> {
         fs::create_dir_all(&self.folder)?;
         let add = |path: &str, value: serde_json::Value| json!({"op": "add", "path": path, "value": value});
         let pod = "/spec/template/spec";
@@ -108,7 +119,7 @@ impl Installation {
         let arguments = arguments.iter().chain(&[LOG]);
         patch.extend(arguments.map(|argument| add(&format!("{pod}/containers/0/args/-"), json!(argument))));
         let (name, tag) = image::IMAGE.rsplit_once(':').context("the image has a tag")?;
-        let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/overlays/self-managed");
+        let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/overlays").join(shipped);
         let overlay = json!({
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",

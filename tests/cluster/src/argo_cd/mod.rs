@@ -2,8 +2,6 @@
 
 mod parts;
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use http::Request;
 use kube::{
@@ -21,15 +19,13 @@ use crate::{
     cluster::Cluster,
     credentials::User,
     health::{READY, loopback},
+    kinds::SERVED,
     packages,
     process::{Launch, Process, log_end},
     programs::Program,
     random, wait_for,
 };
 use parts::Parts;
-
-/// How long the API server may take to serve a new kind.
-const SERVED: Duration = Duration::from_secs(30);
 
 /// A running Argo CD. Its programs end when it is dropped.
 #[derive(Debug)]
