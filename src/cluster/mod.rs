@@ -11,6 +11,7 @@ pub mod rollback;
 pub mod snapshots;
 pub mod switches;
 pub mod trust;
+pub mod watched;
 pub mod workloads;
 
 use k8s_openapi::api::core::v1::Namespace;

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{ObjectMeta, PartialObjectMeta};
+use kube::api::{ApiResource, ObjectMeta};
 use kube::runtime::utils::Backoff;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, ResourceExt};
+use kube::{Resource, ResourceExt};
 
 use crate::cluster::backoff::Pauses;
 use crate::pin::objects::NamespaceFacts;
-use crate::reconcile::watches::{Change, Feed, paged};
+use crate::reconcile::watches::{Change, Feed};
 
 /// What is looked at, for metrics and logs.
 const NAME: &str = "namespaces";
@@ -31,10 +30,9 @@ impl Feed {
     }
 
     async fn watch_namespaces(&self) {
-        let api: Api<PartialObjectMeta<Namespace>> = Api::all(self.reconciler.cluster.client());
-        let events = watcher(api, paged()).backoff(Pauses::default());
+        let events = self.watch::<false>(&ApiResource::erase::<Namespace>(&()), None);
         self.follow(NAME, events, |change| match change {
-            Change::Put(namespace) => self.put_namespace(&namespace.name_any(), Some(&namespace.metadata)),
+            Change::Put(namespace) => self.put_namespace(&namespace.name_any(), Some(namespace.meta())),
             Change::Gone(namespace) => self.put_namespace(&namespace.name_any(), None),
             Change::Listed(_) => {}
         })

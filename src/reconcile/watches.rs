@@ -8,13 +8,12 @@ use std::time::Instant;
 use futures::channel::mpsc::UnboundedSender;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, ResourceExt};
+use kube::api::ApiResource;
+use kube::runtime::watcher::{self, Event};
+use kube::{Resource, ResourceExt};
 use tokio::sync::watch::Sender;
 
-use crate::cluster::backoff::Pauses;
+use crate::cluster::watched::Watched;
 use crate::cluster::workloads::{api_resource, replica_sets};
 use crate::pin::kinds::WorkloadKind;
 use crate::pin::meta;
@@ -44,9 +43,6 @@ pub(super) struct Feed {
     pub(super) worked: Arc<AtomicBool>,
 }
 
-/// A ConfigMap without its content.
-type ConfigMapMeta = PartialObjectMeta<ConfigMap>;
-
 /// What a watch tells.
 pub(super) enum Change<K> {
     /// An object is new or has changed.
@@ -61,11 +57,11 @@ impl Feed {
     /// Workloads of one kind.
     pub(super) async fn workloads(self, kind: &'static WorkloadKind) {
         let mut complete = false;
-        let events = self.objects(&api_resource(kind));
+        let events = self.watch::<true>(&api_resource(kind), None);
         self.follow(kind.plural, events, |change| match change {
-            Change::Put(object) => self.put_workload(WorkloadState::new(kind, &object), complete),
+            Change::Put(object) => self.put_workload(WorkloadState::new(kind, &object.0), complete),
             Change::Gone(object) => {
-                let key = workload_key(&WorkloadState::new(kind, &object));
+                let key = (kind, key_of(&object));
                 self.look_at(self.reconciler.index().remove_workload(&key));
                 self.count_unpinned();
             }
@@ -82,10 +78,10 @@ impl Feed {
 
     /// ReplicaSets.
     pub(super) async fn holders(self) {
-        let events = self.objects(&replica_sets());
+        let events = self.watch::<true>(&replica_sets(), None);
         self.follow("replicasets", events, |change| {
             let concerned = match change {
-                Change::Put(object) => self.reconciler.index().put_holder(Holder::new(&object)),
+                Change::Put(object) => self.reconciler.index().put_holder(Holder::new(&object.0)),
                 Change::Gone(object) => self.reconciler.index().remove_holder(&key_of(&object)),
                 Change::Listed(Some(seen)) => self.reconciler.index().retain_holders(&seen),
                 Change::Listed(None) => return,
@@ -97,11 +93,12 @@ impl Feed {
 
     /// Snapshots.
     pub(super) async fn snapshots(self) {
-        let events = self.configmaps(&format!("{}={}", meta::SNAPSHOT, meta::TRUE));
+        let snapshots = format!("{}={}", meta::SNAPSHOT, meta::TRUE);
+        let events = self.watch::<false>(&configmaps(), Some(&snapshots));
         self.follow("snapshots", events, |change| {
             let concerned = match change {
                 Change::Put(object) => {
-                    vec![self.reconciler.index().put_snapshot(SnapshotState::new(&object.metadata))]
+                    vec![self.reconciler.index().put_snapshot(SnapshotState::new(object.meta()))]
                 }
                 // Somebody may still name it.
                 Change::Gone(object) => {
@@ -120,7 +117,8 @@ impl Feed {
     /// Sources, of which nothing is kept: their metadata tells that one changed, and a read what it holds.
     pub(super) async fn sources(self) {
         let mut complete = false;
-        let events = self.configmaps(&format!("{}!={}", meta::SNAPSHOT, meta::TRUE));
+        let sources = format!("{}!={}", meta::SNAPSHOT, meta::TRUE);
+        let events = self.watch::<false>(&configmaps(), Some(&sources));
         self.follow("sources", events, |change| match change {
             Change::Put(source) if complete => {
                 let version = source.resource_version().unwrap_or_default();
@@ -253,7 +251,7 @@ impl Feed {
 
     /// Tells every change that a watch shows. A watch that fails is started again; one of a kind that the cluster does
     /// not have, or no longer has, shows an empty list each time, so that no restart is needed once it is installed.
-    pub(super) async fn follow<K: kube::Resource>(
+    pub(super) async fn follow<K: Resource>(
         &self,
         name: &'static str,
         events: impl Stream<Item = watcher::Result<Event<K>>>,
@@ -303,29 +301,20 @@ impl Feed {
         self.listed.send_modify(|count| *count += 1);
     }
 
-    fn objects(&self, resource: &ApiResource) -> impl Stream<Item = watcher::Result<Event<DynamicObject>>> + use<> {
-        let api = self.reconciler.cluster.objects(resource, self.reconciler.namespace.as_deref());
-        watcher(api, paged()).backoff(Pauses::default())
-    }
-
-    fn configmaps(&self, labels: &str) -> impl Stream<Item = watcher::Result<Event<ConfigMapMeta>>> + use<> {
-        let client = self.reconciler.cluster.client();
-        let api: Api<ConfigMapMeta> = match &self.reconciler.namespace {
-            Some(namespace) => Api::namespaced(client, namespace),
-            None => Api::all(client),
-        };
-        watcher(api, paged().labels(labels)).backoff(Pauses::default())
+    pub(super) fn watch<const WHOLE: bool>(
+        &self,
+        resource: &ApiResource,
+        labels: Option<&str>,
+    ) -> impl Stream<Item = watcher::Result<Event<Watched<WHOLE>>>> + use<WHOLE> {
+        self.reconciler.cluster.watch(resource, self.reconciler.namespace.as_deref(), labels)
     }
 }
 
-/// Lists come in small pages: all the objects of one are in memory at once, in full, before anything is made of them, and
-/// what that takes is not given back.
-pub(super) fn paged() -> watcher::Config {
-    const PAGE: u32 = 100;
-    watcher::Config::default().page_size(PAGE)
+fn configmaps() -> ApiResource {
+    ApiResource::erase::<ConfigMap>(&())
 }
 
-fn key_of(object: &impl kube::Resource) -> Key {
+fn key_of(object: &impl Resource) -> Key {
     let metadata = object.meta();
     Key::new(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }

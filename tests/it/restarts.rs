@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use kube::ResourceExt;
-use testcluster::{Cluster, wait_for};
+use testcluster::{AuditEvent, Cluster, wait_for};
 
 use crate::support::{
     Kind, SOON, Shop, Workload, World, configmap, deployment, duration,
@@ -18,6 +18,7 @@ use crate::support::{
 tests! {
     Own a_restart_rolls_nothing_and_misses_nothing,
     Own after_an_outage_everything_converges_and_nothing_rolls_by_itself,
+    Own an_api_server_that_knows_no_streaming_lists_is_asked_for_pages,
 }
 
 const RESTARTS: usize = 3;
@@ -119,6 +120,28 @@ async fn after_an_outage_everything_converges_and_nothing_rolls_by_itself() -> R
     wait_all_owned(&shop).await?;
     let late = shop.deployment("late").name().await?;
     assert!(shop.snapshots().await?.contains_key(&late));
+    Ok(())
+}
+
+/// The other tests are with an API server that does.
+async fn an_api_server_that_knows_no_streaming_lists_is_asked_for_pages() -> Result<()> {
+    let world = World::start(Cluster::builder().api_server_flags(["--feature-gates=WatchList=false"])).await?;
+    let shop = world.shop("pages").await?;
+    let web = |image| deployment("web").uses("app-config").image(image).json();
+    shop.apply([configmap("app-config", "v1"), web("web:1")]).await?;
+    shop.wait_owned().await?;
+
+    // Now there is something to be listed.
+    world.restart_confpin().await?;
+    assert_eq!(world.confpin.metric("confpin_watches_listing", "").await?, 0.0);
+    shop.apply([configmap("app-config", "v2"), web("web:2")]).await?;
+    shop.wait_owned().await?;
+    assert_eq!(shop.deployment("web").value().await?, "v2");
+
+    let events = world.cluster.audit().logged()?;
+    let watched = |event: &&AuditEvent| event.user_agent.starts_with("confpin/") && event.uri.contains("/replicasets?");
+    let pages = events.iter().filter(watched).filter(|event| event.uri.contains("limit=")).count();
+    ensure!(pages > 0, "no list of ReplicaSets in pages");
     Ok(())
 }
 
