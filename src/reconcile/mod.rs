@@ -8,6 +8,7 @@
 //! A [`Reconciler`] is of a whole cluster, or of one namespace where confpin has rights in some only: nothing that it
 //! knows reaches beyond a namespace, so those of several need to know nothing of each other.
 
+mod changes;
 mod decisions;
 mod heal;
 pub mod index;

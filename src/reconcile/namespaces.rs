@@ -9,7 +9,8 @@ use kube::{Resource, ResourceExt};
 
 use crate::cluster::backoff::Pauses;
 use crate::pin::objects::NamespaceFacts;
-use crate::reconcile::watches::{Change, Feed};
+use crate::reconcile::changes::Change;
+use crate::reconcile::watches::Feed;
 
 /// What is looked at, for metrics and logs.
 const NAME: &str = "namespaces";

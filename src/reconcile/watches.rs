@@ -1,12 +1,11 @@
 //! The watches: each feeds what it sees to the index, and puts on the queues whatever it concerns.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use futures::Stream;
 use futures::channel::mpsc::UnboundedSender;
-use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ApiResource;
 use kube::runtime::watcher::{self, Event};
@@ -25,6 +24,7 @@ use crate::pin::refresh::{Follows, sources_to_read};
 use crate::pin::snapshot;
 use crate::pin::snapshot_state::SnapshotState;
 use crate::reconcile::Reconciler;
+use crate::reconcile::changes::{Change, key_of};
 use crate::reconcile::index::{Key, WorkloadKey, workload_key};
 
 /// Where the watches put what they see.
@@ -41,16 +41,6 @@ pub(super) struct Feed {
     pub(super) listed: Arc<Sender<usize>>,
     /// Whether somebody works off the queues. Nothing is put on them before.
     pub(super) worked: Arc<AtomicBool>,
-}
-
-/// What a watch tells.
-pub(super) enum Change<K> {
-    /// An object is new or has changed.
-    Put(K),
-    /// An object is gone.
-    Gone(K),
-    /// These are all that there are; `None` if all that there are have been told.
-    Listed(Option<HashSet<Key>>),
 }
 
 impl Feed {
@@ -249,53 +239,6 @@ impl Feed {
         self.reconciler.unpinned.set(self.reconciler.index().unpinned());
     }
 
-    /// Tells every change that a watch shows. A watch that fails is started again; one of a kind that the cluster does
-    /// not have, or no longer has, shows an empty list each time, so that no restart is needed once it is installed.
-    pub(super) async fn follow<K: Resource>(
-        &self,
-        name: &'static str,
-        events: impl Stream<Item = watcher::Result<Event<K>>>,
-        mut tell: impl FnMut(Change<K>),
-    ) {
-        let watch = self.reconciler.metrics.watch(name);
-        // All that there are, but for the first list: before it nothing is known that could be gone.
-        let mut seen: Option<HashSet<Key>> = None;
-        let (mut lists, mut first) = (0_u32, true);
-        let mut events = std::pin::pin!(events);
-        while let Some(event) = events.next().await {
-            let change = match event {
-                Ok(Event::Init) => {
-                    watch.lists();
-                    seen = (lists > 0).then(HashSet::new);
-                    lists = lists.saturating_add(1);
-                    continue;
-                }
-                Ok(Event::Apply(object)) => Change::Put(object),
-                Ok(Event::InitApply(object)) => {
-                    if let Some(seen) = &mut seen {
-                        seen.insert(key_of(&object));
-                    }
-                    Change::Put(object)
-                }
-                Ok(Event::Delete(object)) => Change::Gone(object),
-                Ok(Event::InitDone) => Change::Listed(seen.take()),
-                Err(error) if is_unknown_kind(&error) => Change::Listed(Some(HashSet::new())),
-                Err(error) => {
-                    watch.failed(&error);
-                    continue;
-                }
-            };
-            let listed = matches!(change, Change::Listed(_));
-            tell(change);
-            if listed {
-                watch.has_listed();
-                if std::mem::take(&mut first) {
-                    self.has_listed();
-                }
-            }
-        }
-    }
-
     /// A watch has listed everything for the first time.
     pub(super) fn has_listed(&self) {
         self.listed.send_modify(|count| *count += 1);
@@ -312,18 +255,4 @@ impl Feed {
 
 fn configmaps() -> ApiResource {
     ApiResource::erase::<ConfigMap>(&())
-}
-
-fn key_of(object: &impl Resource) -> Key {
-    let metadata = object.meta();
-    Key::new(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
-}
-
-/// Whether the API server does not know the kind (404 for the list itself).
-fn is_unknown_kind(error: &watcher::Error) -> bool {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
-        _ => false,
-    }
 }
