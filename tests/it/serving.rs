@@ -154,7 +154,8 @@ async fn a_missing_right_is_told_to_the_client() -> Result<()> {
     let rules = |verbs: &[&str]| {
         json!([
             {"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs},
-            {"apiGroups": [""], "resources": ["namespaces", "pods"], "verbs": ["get", "list"]},
+            {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
             {"apiGroups": ["apps"], "resources": ["deployments", "replicasets"], "verbs": ["get", "list", "watch"]},
             {"apiGroups": ["argoproj.io"], "resources": ["rollouts"], "verbs": ["get", "list", "watch"]},
             {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["mutatingwebhookconfigurations"], "verbs": ["*"]},
