@@ -12,7 +12,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use crate::cluster::Cluster;
 use crate::cluster::backoff::Pauses;
@@ -21,12 +21,18 @@ use crate::cluster::backoff::Pauses;
 /// what that takes is not given back.
 const PAGE: u32 = 100;
 
-/// An object as a watch shows it: `WHOLE`, or its metadata only. Of a whole one what confpin uses, which is its spec and
+/// What a watch is to show of objects: all that confpin uses of them.
+pub const WHOLE: bool = true;
+
+/// What a watch is to show of objects: their metadata only.
+pub const METADATA: bool = false;
+
+/// An object as a watch shows it: [`WHOLE`], or its [`METADATA`] only. Of a whole one what confpin uses, which is its spec and
 /// status, and of its metadata not `managedFields`, which is often more than all the rest.
 #[derive(Debug, Clone)]
-pub struct Watched<const WHOLE: bool>(pub DynamicObject);
+pub struct Watched<const IS_WHOLE: bool>(pub DynamicObject);
 
-impl<'de, const WHOLE: bool> Deserialize<'de> for Watched<WHOLE> {
+impl<'de, const IS_WHOLE: bool> Deserialize<'de> for Watched<IS_WHOLE> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Read {
@@ -39,7 +45,9 @@ impl<'de, const WHOLE: bool> Deserialize<'de> for Watched<WHOLE> {
         }
         // Without `flatten`, for which serde keeps a copy of everything.
         let Read { metadata, spec, status } = Read::deserialize(deserializer)?;
-        let data = if WHOLE { json!({"spec": spec, "status": status}) } else { Value::Null };
+        // Nor by the macro `json`, which copies.
+        let fields = IS_WHOLE.then(|| Map::from_iter([("spec".to_owned(), spec), ("status".to_owned(), status)]));
+        let data = fields.map_or(Value::Null, Value::Object);
         Ok(Self(DynamicObject { types: None, metadata: metadata.into(), data }))
     }
 }
@@ -78,7 +86,7 @@ impl From<ReadMetadata> for ObjectMeta {
     }
 }
 
-impl<const WHOLE: bool> Resource for Watched<WHOLE> {
+impl<const IS_WHOLE: bool> Resource for Watched<IS_WHOLE> {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -99,7 +107,7 @@ impl<const WHOLE: bool> Resource for Watched<WHOLE> {
     }
 
     fn metadata_api() -> bool {
-        !WHOLE
+        !IS_WHOLE
     }
 
     fn meta(&self) -> &ObjectMeta {
@@ -117,13 +125,13 @@ impl Cluster {
     ///
     /// What there is comes by the watch itself, where the API server can (`WatchList`, by default from Kubernetes 1.34,
     /// <https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists>), and else by a list in pages.
-    pub fn watch<const WHOLE: bool>(
+    pub fn watch<const IS_WHOLE: bool>(
         &self,
         resource: &ApiResource,
         namespace: Option<&str>,
         labels: Option<&str>,
-    ) -> impl Stream<Item = watcher::Result<Event<Watched<WHOLE>>>> + use<WHOLE> {
-        let api: Api<Watched<WHOLE>> = match namespace {
+    ) -> impl Stream<Item = watcher::Result<Event<Watched<IS_WHOLE>>>> + use<IS_WHOLE> {
+        let api: Api<Watched<IS_WHOLE>> = match namespace {
             Some(namespace) => Api::namespaced_with(self.client(), namespace, resource),
             None => Api::all_with(self.client(), resource),
         };
@@ -141,6 +149,8 @@ fn is_unsupported<T>(event: &watcher::Result<T>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn object() -> Value {
@@ -162,15 +172,15 @@ mod tests {
         let whole: DynamicObject = serde_json::from_value(object()).expect("an object");
         let mut sent = object();
         sent["metadata"]["managedFields"] = json!([{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
-        let watched: Watched<true> = serde_json::from_value(sent.clone()).expect("an object");
+        let watched: Watched<WHOLE> = serde_json::from_value(sent.clone()).expect("an object");
         assert_eq!((&watched.0.metadata, &watched.0.data), (&whole.metadata, &whole.data));
-        let metadata: Watched<false> = serde_json::from_value(sent).expect("an object");
+        let metadata: Watched<METADATA> = serde_json::from_value(sent).expect("an object");
         assert_eq!((metadata.0.metadata, metadata.0.data), (whole.metadata, Value::Null));
     }
 
     #[test]
     fn what_is_missing_is_empty() {
-        let watched: Watched<true> = serde_json::from_value(json!({"kind": "ReplicaSet"})).expect("an object");
+        let watched: Watched<WHOLE> = serde_json::from_value(json!({"kind": "ReplicaSet"})).expect("an object");
         assert_eq!(watched.0.metadata, ObjectMeta::default());
         assert_eq!(watched.0.data["spec"]["template"], Value::Null);
     }

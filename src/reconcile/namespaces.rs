@@ -8,6 +8,7 @@ use kube::runtime::utils::Backoff;
 use kube::{Resource, ResourceExt};
 
 use crate::cluster::backoff::Pauses;
+use crate::cluster::watched::METADATA;
 use crate::pin::objects::NamespaceFacts;
 use crate::reconcile::changes::Change;
 use crate::reconcile::watches::Feed;
@@ -31,7 +32,7 @@ impl Feed {
     }
 
     async fn watch_namespaces(&self) {
-        let events = self.watch::<false>(&ApiResource::erase::<Namespace>(&()), None);
+        let events = self.watch::<METADATA>(&ApiResource::erase::<Namespace>(&()), None);
         self.follow(NAME, events, |change| match change {
             Change::Put(namespace) => self.put_namespace(&namespace.name_any(), Some(namespace.meta())),
             Change::Gone(namespace) => self.put_namespace(&namespace.name_any(), None),

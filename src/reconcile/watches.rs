@@ -12,7 +12,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Resource, ResourceExt};
 use tokio::sync::watch::Sender;
 
-use crate::cluster::watched::Watched;
+use crate::cluster::watched::{METADATA, WHOLE, Watched};
 use crate::cluster::workloads::{api_resource, replica_sets};
 use crate::pin::kinds::WorkloadKind;
 use crate::pin::meta;
@@ -47,7 +47,7 @@ impl Feed {
     /// Workloads of one kind.
     pub(super) async fn workloads(self, kind: &'static WorkloadKind) {
         let mut complete = false;
-        let events = self.watch::<true>(&api_resource(kind), None);
+        let events = self.watch::<WHOLE>(&api_resource(kind), None);
         self.follow(kind.plural, events, |change| match change {
             Change::Put(object) => self.put_workload(WorkloadState::new(kind, &object.0), complete),
             Change::Gone(object) => {
@@ -68,7 +68,7 @@ impl Feed {
 
     /// ReplicaSets.
     pub(super) async fn holders(self) {
-        let events = self.watch::<true>(&replica_sets(), None);
+        let events = self.watch::<WHOLE>(&replica_sets(), None);
         self.follow("replicasets", events, |change| {
             let concerned = match change {
                 Change::Put(object) => self.reconciler.index().put_holder(Holder::new(&object.0)),
@@ -84,7 +84,7 @@ impl Feed {
     /// Snapshots.
     pub(super) async fn snapshots(self) {
         let snapshots = format!("{}={}", meta::SNAPSHOT, meta::TRUE);
-        let events = self.watch::<false>(&configmaps(), Some(&snapshots));
+        let events = self.watch::<METADATA>(&configmaps(), Some(&snapshots));
         self.follow("snapshots", events, |change| {
             let concerned = match change {
                 Change::Put(object) => {
@@ -108,7 +108,7 @@ impl Feed {
     pub(super) async fn sources(self) {
         let mut complete = false;
         let sources = format!("{}!={}", meta::SNAPSHOT, meta::TRUE);
-        let events = self.watch::<false>(&configmaps(), Some(&sources));
+        let events = self.watch::<METADATA>(&configmaps(), Some(&sources));
         self.follow("sources", events, |change| match change {
             Change::Put(source) if complete => {
                 let version = source.resource_version().unwrap_or_default();
@@ -244,11 +244,11 @@ impl Feed {
         self.listed.send_modify(|count| *count += 1);
     }
 
-    pub(super) fn watch<const WHOLE: bool>(
+    pub(super) fn watch<const IS_WHOLE: bool>(
         &self,
         resource: &ApiResource,
         labels: Option<&str>,
-    ) -> impl Stream<Item = watcher::Result<Event<Watched<WHOLE>>>> + use<WHOLE> {
+    ) -> impl Stream<Item = watcher::Result<Event<Watched<IS_WHOLE>>>> + use<IS_WHOLE> {
         self.reconciler.cluster.watch(resource, self.reconciler.namespace.as_deref(), labels)
     }
 }
