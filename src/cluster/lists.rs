@@ -1,8 +1,9 @@
 //! Lists for people's questions: a page at a time, so that a large cluster is asked for no more than a server likes to
 //! give at once, and with metadata only where that is enough.
 
-use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList, PartialObjectMeta};
+use kube::core::DynamicResourceScope;
+use kube::{Api, Resource};
 
 use crate::cluster::{Cluster, Error, retry};
 
@@ -12,7 +13,10 @@ const PAGE: u32 = 500;
 impl Cluster {
     /// The objects of a resource in a namespace, or in all of them.
     #[must_use]
-    pub fn objects(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+    pub fn objects<K>(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<K>
+    where
+        K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
         match namespace {
             Some(namespace) => Api::namespaced_with(self.client(), namespace, resource),
             None => Api::all_with(self.client(), resource),

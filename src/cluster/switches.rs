@@ -1,7 +1,8 @@
 //! The writes of the command line: annotations and labels that people set, and the templates that `release` changes.
 
 use json_patch::Patch as JsonPatch;
-use kube::api::{ApiResource, Patch, PatchParams};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Error, retry};
@@ -47,7 +48,7 @@ impl Cluster {
         patch: &Patch<P>,
         dry_run: bool,
     ) -> Result<(), Error> {
-        let api = self.objects(resource, namespace);
+        let api: Api<DynamicObject> = self.objects(resource, namespace);
         let params = PatchParams { field_manager: Some(meta::CLI_FIELD_MANAGER.to_owned()), dry_run, ..<_>::default() };
         let action = format!("change {} {name}", resource.kind);
         retry::transient(&action, || api.patch_metadata(name, &params, patch)).await.map(|_| ())

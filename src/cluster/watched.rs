@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use futures::future::ready;
 use futures::stream::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use kube::Resource;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
 use kube::core::DynamicResourceScope;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Resource};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
@@ -131,10 +131,7 @@ impl Cluster {
         namespace: Option<&str>,
         labels: Option<&str>,
     ) -> impl Stream<Item = watcher::Result<Event<Watched<IS_WHOLE>>>> + use<IS_WHOLE> {
-        let api: Api<Watched<IS_WHOLE>> = match namespace {
-            Some(namespace) => Api::namespaced_with(self.client(), namespace, resource),
-            None => Api::all_with(self.client(), resource),
-        };
+        let api = self.objects(resource, namespace);
         let config = watcher::Config { label_selector: labels.map(str::to_owned), ..<_>::default() };
         let streamed = watcher(api.clone(), config.clone().streaming_lists()).backoff(Pauses::default());
         let paged = watcher(api, config.page_size(PAGE)).backoff(Pauses::default());

@@ -32,8 +32,8 @@ pub struct Step {
 /// Whether a workload names a snapshot, so that there is something to do.
 #[must_use]
 pub fn names_a_snapshot(facts: &Facts, seen: &Seen) -> bool {
-    let found = |name: &std::sync::Arc<str>| facts.configmap(&seen.state.namespace, name);
-    seen.state.configmaps.iter().filter_map(found).any(|meta| snapshot::recognise_metadata(meta).is_some())
+    let mut found = seen.state.configmaps.iter().filter_map(|name| facts.configmap(&seen.state.namespace, name));
+    found.any(|meta| snapshot::recognise_metadata(meta).is_some())
 }
 
 /// What moves a workload back to its sources, by the decision of admission about a workload that opts out. Where a source

@@ -67,7 +67,6 @@ pub struct Index {
     workloads_by_namespace: Many<Arc<str>, WorkloadKey>,
     rollouts_by_deployment: Many<Key, WorkloadKey>,
     snapshots_by_claimant: Many<WorkloadKey, Key>,
-    claimants: HashMap<Key, Vec<WorkloadKey>>,
     superseded: HashMap<Key, Box<str>>,
     namespaces: HashMap<String, NamespaceFacts>,
     unpinned: HashSet<WorkloadKey>,
@@ -281,12 +280,8 @@ impl Index {
         self.texts.share([&mut snapshot.namespace, &mut snapshot.name]);
         let key = Key::shared(&snapshot.namespace, &snapshot.name);
         self.remove_snapshot(&key);
-        let claimants: Vec<_> = snapshot.claims().filter_map(|claim| claimant(&snapshot.namespace, claim)).collect();
-        if !claimants.is_empty() {
-            for claimant in &claimants {
-                self.snapshots_by_claimant.insert(claimant.clone(), key.clone());
-            }
-            self.claimants.insert(key.clone(), claimants);
+        for claimant in claimants(&snapshot) {
+            self.snapshots_by_claimant.insert(claimant, key.clone());
         }
         self.snapshots.insert(key.clone(), Arc::new(snapshot));
         key
@@ -294,9 +289,9 @@ impl Index {
 
     /// Forgets a snapshot.
     pub fn remove_snapshot(&mut self, key: &Key) {
-        self.snapshots.remove(key);
         self.superseded.remove(key);
-        for claimant in self.claimants.remove(key).into_iter().flatten() {
+        let Some(snapshot) = self.snapshots.remove(key) else { return };
+        for claimant in claimants(&snapshot) {
             self.snapshots_by_claimant.remove(&claimant, key);
         }
     }
@@ -335,6 +330,10 @@ impl Index {
         gone.iter().for_each(|key| self.remove_snapshot(key));
         gone
     }
+}
+
+fn claimants(snapshot: &SnapshotState) -> impl Iterator<Item = WorkloadKey> {
+    snapshot.claims().filter_map(|claim| claimant(&snapshot.namespace, claim))
 }
 
 fn recorded_sources(workload: &WorkloadState) -> impl Iterator<Item = String> + use<> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use confpin::tls::{Validity, bundle::Bundle};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{ResourceExt, api::DeleteParams};
@@ -90,9 +90,7 @@ async fn lives(installation: &Installation) -> Result<BTreeSet<(String, i32)>> {
 
 /// A Certificate's certificate, in PEM.
 async fn certificate(installation: &Installation, (_, secret): Kept) -> Result<String> {
-    let secret = installation.api::<Secret>().get(secret).await?;
-    let value = secret.data.unwrap_or_default().remove("tls.crt").context("cert-manager writes the certificate")?;
-    Ok(String::from_utf8(value.0)?)
+    installation.value_of(secret, "tls.crt").await
 }
 
 /// Has cert-manager renew a Certificate, as `cmctl renew` does, and waits until it has.

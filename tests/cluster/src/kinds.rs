@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::{cluster::Cluster, wait_for};
 
 /// How long the API server may take to serve a new kind.
-pub(crate) const SERVED: Duration = Duration::from_secs(30);
+const SERVED: Duration = Duration::from_secs(30);
 
 impl Cluster {
     /// Creates the CustomResourceDefinitions in the files of a folder, and waits until this version of each is served.

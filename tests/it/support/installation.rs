@@ -210,11 +210,16 @@ impl Installation {
         Ok(self.api::<Secret>().get(install::CA_SECRET).await?)
     }
 
-    /// A key of the Secret.
+    /// A key of the Secret of the CA.
     pub async fn secret_value(&self, key: &str) -> Result<String> {
-        let secret = self.secret().await?;
-        let value = secret.data.unwrap_or_default().remove(key).with_context(|| format!("the Secret has no {key}"))?;
-        Ok(String::from_utf8(value.0)?)
+        self.value_of(install::CA_SECRET, key).await
+    }
+
+    /// A key of a Secret.
+    pub async fn value_of(&self, secret: &str, key: &str) -> Result<String> {
+        let values = self.api::<Secret>().get(secret).await?.data.unwrap_or_default();
+        let value = values.get(key).with_context(|| format!("the Secret {secret} has no {key}"))?;
+        Ok(String::from_utf8(value.0.clone())?)
     }
 
     /// The CA bundles of the webhook configuration, all of which are to be the same.

@@ -2,6 +2,8 @@
 
 mod parts;
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use http::Request;
 use kube::{
@@ -19,7 +21,6 @@ use crate::{
     cluster::Cluster,
     credentials::User,
     health::{READY, loopback},
-    kinds::SERVED,
     packages,
     process::{Launch, Process, log_end},
     programs::Program,
@@ -84,11 +85,11 @@ impl Cluster {
     pub async fn create_argo_cd(&self, namespace: &str) -> Result<()> {
         tokio::task::spawn_blocking(packages::ensure_for_argo_cd).await??;
         let entry = Program::ArgoCd.entry().await?;
-        let folder = |name: &str| format!("--kustomize={}", entry.join(name).display());
-        self.create_argo_cd_kinds(&folder("crds")).await?;
+        self.create_argo_cd_kinds(&entry.join("crds")).await?;
         self.kubectl(["create", "namespace", namespace]).run().await?;
         let in_namespace = format!("--namespace={namespace}");
-        self.kubectl(["apply", &in_namespace, &folder("config")]).run().await?;
+        let config = format!("--kustomize={}", entry.join("config").display());
+        self.kubectl(["apply", &in_namespace, &config]).run().await?;
         let key = json!({"stringData": {"server.secretkey": random::token()?}}).to_string();
         self.kubectl(["patch", &in_namespace, "secret", "argocd-secret", "--patch", &key]).run().await?;
         let project: DynamicObject = serde_json::from_value(json!({
@@ -110,19 +111,12 @@ impl Cluster {
 
     /// Creates the kinds, and waits until they are served. Once a cluster: a second apply of such big kinds takes the API
     /// server half a minute on a busy machine.
-    async fn create_argo_cd_kinds(&self, folder: &str) -> Result<()> {
+    async fn create_argo_cd_kinds(&self, folder: &Path) -> Result<()> {
         let mut created = self.argo_cd_kinds.lock().await;
         if *created {
             return Ok(());
         }
-        self.kubectl(["create", "--validate=false", folder]).run().await?;
-        for kind in ["applications", "appprojects"] {
-            let path = format!("/apis/argoproj.io/v1alpha1/{kind}?limit=1");
-            wait_for(&format!("{path} to be served"), SERVED, async || {
-                self.probe(&self.server_url(), &path).await.map(Some)
-            })
-            .await?;
-        }
+        self.create_kinds(folder, "v1alpha1").await.context("failed to create the kinds of Argo CD")?;
         *created = true;
         Ok(())
     }
