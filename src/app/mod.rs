@@ -98,6 +98,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<()> {
         orphan_grace: config.orphan_grace.try_into().context("--orphan-grace is too long")?,
         settle: config.settle,
         min_interval: config.min_interval,
+        max_references: config.max_references,
         exemptions: config.exempt.exemptions(),
     };
     let candidate = config

@@ -1,5 +1,7 @@
 //! What can go wrong between confpin and the API server.
 
+use std::time::Duration;
+
 use kube::core::Status;
 
 /// A request to the API server failed.
@@ -42,6 +44,23 @@ impl Error {
             }
             other => Self::Unavailable { action, cause: chain(&other) },
         }
+    }
+
+    /// The error of an `action` that the API server did not answer in time.
+    #[must_use]
+    pub fn unanswered(action: &str, limit: Duration) -> Self {
+        Self::Unavailable {
+            action: action.to_owned(),
+            cause: format!("the API server did not answer within {limit:?}"),
+        }
+    }
+
+    /// How long the API server asks to wait before the next attempt (`Retry-After`).
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        let Self::Refused { status, .. } = self else { return None };
+        let seconds = status.details.as_ref()?.retry_after_seconds;
+        Some(Duration::from_secs(seconds.into())).filter(|pause| !pause.is_zero())
     }
 
     /// Whether the same request may succeed a moment later: no answer, too many requests, or a server's error. So may one

@@ -5,7 +5,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList, PartialObjec
 use kube::core::DynamicResourceScope;
 use kube::{Api, Resource};
 
-use crate::cluster::{Cluster, Error, retry};
+use crate::cluster::{Cluster, Error};
 
 /// How many objects a page has, as `kubectl get` asks for.
 const PAGE: u32 = 500;
@@ -36,7 +36,7 @@ impl Cluster {
         each: impl FnMut(DynamicObject),
     ) -> Result<(), Error> {
         let api = &self.objects(resource, namespace);
-        pages(resource, params, each, |params| async move { api.list(&params).await }).await
+        self.pages(resource, params, each, |params| async move { api.list(&params).await }).await
     }
 
     /// Likewise with the metadata only.
@@ -51,31 +51,32 @@ impl Cluster {
         each: impl FnMut(PartialObjectMeta<DynamicObject>),
     ) -> Result<(), Error> {
         let api = &self.objects(resource, namespace);
-        pages(resource, params, each, |params| async move { api.list_metadata(&params).await }).await
+        self.pages(resource, params, each, |params| async move { api.list_metadata(&params).await }).await
     }
-}
 
-async fn pages<K, F>(
-    resource: &ApiResource,
-    params: ListParams,
-    mut each: impl FnMut(K),
-    list: impl Fn(ListParams) -> F,
-) -> Result<(), Error>
-where
-    K: Clone,
-    F: Future<Output = Result<ObjectList<K>, kube::Error>>,
-{
-    let action = format!("list {}", resource.plural);
-    let mut params = params.limit(PAGE);
-    loop {
-        let page = match retry::transient(&action, || list(params.clone())).await {
-            Err(error) if error.is_not_found() => return Ok(()),
-            page => page?,
-        };
-        page.items.into_iter().for_each(&mut each);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(()),
+    async fn pages<K, F>(
+        &self,
+        resource: &ApiResource,
+        params: ListParams,
+        mut each: impl FnMut(K),
+        list: impl Fn(ListParams) -> F,
+    ) -> Result<(), Error>
+    where
+        K: Clone,
+        F: Future<Output = Result<ObjectList<K>, kube::Error>>,
+    {
+        let action = format!("list {}", resource.plural);
+        let mut params = params.limit(PAGE);
+        loop {
+            let page = match self.ask(&action, || list(params.clone())).await {
+                Err(error) if error.is_not_found() => return Ok(()),
+                page => page?,
+            };
+            page.items.into_iter().for_each(&mut each);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(()),
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod lease;
 pub mod lists;
 pub mod registration;
 pub mod retry;
+pub mod retry_after;
 pub mod rollback;
 pub mod snapshots;
 pub mod switches;
@@ -14,23 +15,28 @@ pub mod trust;
 pub mod watched;
 pub mod workloads;
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ObjectMeta, PatchParams, PostParams};
 use kube::{Api, Client};
+use tokio::time::Instant;
 
 use crate::pin::meta;
 pub use error::Error;
 use lease::Leadership;
+use retry::Patience;
 
 /// The API server, with the few things that confpin asks of it.
 ///
 /// Reads are live: without a resourceVersion the API server answers with the newest state
-/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>). Requests that fail for the
-/// moment are tried again a few times; the caller bounds the whole by a deadline.
+/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>). Every request has a timeout. Those
+/// that fail for the moment are tried again, for a few seconds or until a deadline.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
     leadership: Leadership,
+    patience: Patience,
 }
 
 /// What admission wants to know of a namespace.
@@ -46,14 +52,36 @@ impl Cluster {
     /// The cluster that `client` talks to.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client, leadership: Leadership::always() }
+        Self { client, leadership: Leadership::always(), patience: Patience::default() }
+    }
+
+    /// The same cluster, each request to which may take so long.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.patience.attempt = timeout;
+        self
+    }
+
+    /// The same cluster for one who needs all answers by `deadline`.
+    #[must_use]
+    pub fn until(&self, deadline: Instant) -> Self {
+        let patience = Patience { deadline: Some(deadline), ..self.patience };
+        Self { patience, ..self.clone() }
     }
 
     /// The same cluster, which is written to only while `leadership` is held: looked at before each request, not only
     /// before the work that it belongs to.
     #[must_use]
     pub fn led_by(&self, leadership: Leadership) -> Self {
-        Self { client: self.client.clone(), leadership }
+        Self { leadership, ..self.clone() }
+    }
+
+    /// Runs a request that may be repeated.
+    async fn ask<T, F>(&self, action: &str, request: impl FnMut() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, kube::Error>>,
+    {
+        retry::bounded(action, self.patience, || Ok(()), request).await
     }
 
     /// Runs a request that changes snapshots or workloads.
@@ -61,11 +89,18 @@ impl Cluster {
     where
         F: Future<Output = Result<T, kube::Error>>,
     {
+        self.write_with(self.patience, action, request).await
+    }
+
+    async fn write_with<T, F>(&self, patience: Patience, action: &str, request: impl FnMut() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, kube::Error>>,
+    {
         let allowed = || match self.leadership.is_held() {
             true => Ok(()),
             false => Err(Error::NotLeader { action: action.to_owned() }),
         };
-        retry::guarded(action, allowed, request).await
+        retry::bounded(action, patience, allowed, request).await
     }
 
     /// The client itself, for watches.
@@ -80,7 +115,7 @@ impl Cluster {
     /// When the API server refuses or cannot be asked.
     pub async fn namespace_metadata(&self, name: &str) -> Result<Option<ObjectMeta>, Error> {
         let api: Api<Namespace> = Api::all(self.client());
-        let found = retry::transient("read the namespace", || api.get_metadata_opt(name)).await?;
+        let found = self.ask("read the namespace", || api.get_metadata_opt(name)).await?;
         Ok(found.map(|namespace| namespace.metadata))
     }
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, 
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 
-use crate::cluster::{Cluster, Error, retry};
+use crate::cluster::{Cluster, Error};
 use crate::pin::meta;
 use crate::pin::scope::Scope;
 use crate::pin::webhook_configuration::{FailurePolicy, NAME, webhook_configuration};
@@ -25,7 +25,7 @@ impl Cluster {
         let params = PatchParams::apply(meta::FIELD_MANAGER).force();
         let configuration = Patch::Apply(webhook_configuration(client, failure_policy, None, scope));
         let action = format!("register the MutatingWebhookConfiguration {NAME}");
-        retry::transient(&action, || api.patch(NAME, &params, &configuration)).await?;
+        self.ask(&action, || api.patch(NAME, &params, &configuration)).await?;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, PartialObjectMeta, Patch, Preconditions};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, Error, creating, patching, retry};
+use crate::cluster::{Cluster, Error, creating, patching};
 use crate::pin::claim::{self, Claim};
 use crate::pin::uid::Uid;
 
@@ -33,7 +33,7 @@ impl Cluster {
     /// When the API server refuses or cannot be asked.
     pub async fn configmap(&self, namespace: &str, name: &str) -> Result<Option<ConfigMap>, Error> {
         let api = self.configmaps(namespace);
-        retry::transient(&format!("read ConfigMap {name}"), || api.get_opt(name)).await
+        self.ask(&format!("read ConfigMap {name}"), || api.get_opt(name)).await
     }
 
     /// Creates a snapshot.

@@ -5,7 +5,7 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::Value;
 
-use crate::cluster::{Cluster, Error, retry};
+use crate::cluster::{Cluster, Error};
 use crate::pin::meta;
 
 impl Cluster {
@@ -51,6 +51,6 @@ impl Cluster {
         let api: Api<DynamicObject> = self.objects(resource, namespace);
         let params = PatchParams { field_manager: Some(meta::CLI_FIELD_MANAGER.to_owned()), dry_run, ..<_>::default() };
         let action = format!("change {} {name}", resource.kind);
-        retry::transient(&action, || api.patch_metadata(name, &params, patch)).await.map(|_| ())
+        self.ask(&action, || api.patch_metadata(name, &params, patch)).await.map(|_| ())
     }
 }

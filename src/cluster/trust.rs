@@ -12,9 +12,9 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use serde_json::json;
 
-use crate::cluster::backoff::Pauses;
+use crate::cluster::backoff::pauses;
 use crate::cluster::snapshots::{Write, outdated};
-use crate::cluster::{Cluster, Error, creating, patching, retry};
+use crate::cluster::{Cluster, Error, creating, patching};
 use crate::pin::meta;
 use crate::pin::webhook_configuration::NAME;
 
@@ -36,7 +36,7 @@ impl Cluster {
         name: &str,
     ) -> impl Stream<Item = watcher::Result<Option<Secret>>> + use<> {
         let api: Api<Secret> = Api::namespaced(self.client(), namespace);
-        watch_object(api, name).backoff(Pauses::default())
+        watch_object(api, name).backoff(pauses())
     }
 
     /// The states of confpin's webhook configuration, as [`watch_secret`](Self::watch_secret).
@@ -44,7 +44,7 @@ impl Cluster {
         &self,
     ) -> impl Stream<Item = watcher::Result<Option<MutatingWebhookConfiguration>>> + use<> {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client());
-        watch_object(api, NAME).backoff(Pauses::default())
+        watch_object(api, NAME).backoff(pauses())
     }
 
     /// Creates a Secret of ours.
@@ -62,7 +62,7 @@ impl Cluster {
         let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
         let secret = Secret { metadata, data: Some(data), ..Secret::default() };
         let (action, parameters) = (format!("create Secret {name}"), creating());
-        outdated(retry::transient(&action, || api.create(&parameters, &secret)).await)
+        outdated(self.ask(&action, || api.create(&parameters, &secret)).await)
     }
 
     /// Replaces the content of a Secret if it is still in this state.
@@ -80,7 +80,7 @@ impl Cluster {
         // With the resourceVersion that was read, so that of two replicas one writes.
         let replacement = Secret { data: Some(data), ..secret.clone() };
         let (action, parameters) = (format!("replace the content of Secret {name}"), creating());
-        outdated(retry::transient(&action, || api.replace(name, &parameters, &replacement)).await)
+        outdated(self.ask(&action, || api.replace(name, &parameters, &replacement)).await)
     }
 
     /// Tells API servers to trust `bundle`, in every webhook of the configuration, if it is still in this state.
@@ -107,7 +107,7 @@ impl Cluster {
             .map(Patch::Json)
             .map_err(|error| Error::Unavailable { action: action.clone(), cause: error.to_string() })?;
         let params = patching();
-        match retry::transient(&action, || api.patch(NAME, &params, &patch)).await {
+        match self.ask(&action, || api.patch(NAME, &params, &patch)).await {
             Err(error) if error.may_be_failed_test() => Ok(Write::Outdated),
             patched => outdated(patched.map(|_| ())),
         }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::cluster::Cluster;
-use crate::cluster::backoff::Pauses;
+use crate::cluster::backoff::pauses;
 
 /// How many objects a page of a list has: all of one are in memory at once, in full, before anything is made of them, and
 /// what that takes is not given back.
@@ -133,8 +133,8 @@ impl Cluster {
     ) -> impl Stream<Item = watcher::Result<Event<Watched<IS_WHOLE>>>> + use<IS_WHOLE> {
         let api = self.objects(resource, namespace);
         let config = watcher::Config { label_selector: labels.map(str::to_owned), ..<_>::default() };
-        let streamed = watcher(api.clone(), config.clone().streaming_lists()).backoff(Pauses::default());
-        let paged = watcher(api, config.page_size(PAGE)).backoff(Pauses::default());
+        let streamed = watcher(api.clone(), config.clone().streaming_lists()).backoff(pauses());
+        let paged = watcher(api, config.page_size(PAGE)).backoff(pauses());
         streamed.take_while(|event| ready(!is_unsupported(event))).chain(paged)
     }
 }

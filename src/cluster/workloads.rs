@@ -6,8 +6,9 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch};
 use kube::core::GroupVersionKind;
 use serde_json::json;
 
+use crate::cluster::retry::Patience;
 use crate::cluster::snapshots::{Write, outdated};
-use crate::cluster::{Cluster, Error, patching, retry};
+use crate::cluster::{Cluster, Error, patching};
 use crate::pin::kinds::{WORKLOADS, WorkloadKind};
 use crate::pin::meta;
 use crate::pin::objects::{Holder, WorkloadState};
@@ -52,7 +53,7 @@ impl Cluster {
         name: &str,
     ) -> Result<Option<DynamicObject>, Error> {
         let api = self.objects(&api_resource(kind), Some(namespace));
-        retry::transient(&format!("read {} {name}", kind.kind), || api.get_opt(name)).await
+        self.ask(&format!("read {} {name}", kind.kind), || api.get_opt(name)).await
     }
 
     /// Lists live the ReplicaSets of a namespace that `selector` selects; all of them without a selector.
@@ -98,7 +99,7 @@ impl Cluster {
     ) -> Result<Vec<DynamicObject>, Error> {
         let api: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, resource);
         let action = format!("list {}", resource.plural);
-        Ok(retry::transient(&action, || api.list(params)).await?.items)
+        Ok(self.ask(&action, || api.list(params)).await?.items)
     }
 
     /// Sets a workload's refresh annotation, so that admission decides it again.
@@ -113,7 +114,9 @@ impl Cluster {
         let patch =
             Patch::Merge(json!({"metadata": {"uid": workload.uid.to_string(), "annotations": {meta::REFRESH: value}}}));
         let action = format!("refresh {} {}", workload.kind.kind, workload.name);
-        let patched = self.write(&action, || api.patch_metadata(&workload.name, &params, &patch)).await;
+        // It passes the admission webhooks of others too, and an API server gives the whole a minute. The caller tries again.
+        let patience = Patience { attempt: self.patience.attempt * 2, retries: false, ..self.patience };
+        let patched = self.write_with(patience, &action, || api.patch_metadata(&workload.name, &params, &patch)).await;
         outdated(patched.map(|_| ()))
     }
 }

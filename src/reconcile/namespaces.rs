@@ -7,7 +7,7 @@ use kube::api::{ApiResource, ObjectMeta};
 use kube::runtime::utils::Backoff;
 use kube::{Resource, ResourceExt};
 
-use crate::cluster::backoff::Pauses;
+use crate::cluster::backoff::pauses;
 use crate::cluster::watched::METADATA;
 use crate::pin::objects::NamespaceFacts;
 use crate::reconcile::changes::Change;
@@ -43,7 +43,7 @@ impl Feed {
 
     async fn poll_namespace(&self, name: &str) {
         let watch = self.reconciler.metrics.watch(NAME);
-        let (mut first, mut pauses) = (true, Pauses::default());
+        let (mut first, mut pauses) = (true, pauses());
         loop {
             let pause = match self.reconciler.cluster.namespace_metadata(name).await {
                 Ok(metadata) => {

@@ -6,6 +6,7 @@ use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::ConfigMap;
+use tokio::time::Instant;
 
 use crate::cluster::{self, Cluster};
 use crate::pin::claim::Claim;
@@ -72,11 +73,12 @@ impl Admitted {
 }
 
 impl Admission {
-    /// Admits a workload. In a dry run nothing is written and the answer is the same.
+    /// Admits a workload, by `deadline`. In a dry run nothing is written and the answer is the same.
     ///
     /// # Errors
     /// When it cannot be pinned as a whole: then nothing of it is.
-    pub async fn admit(&self, question: &mut Question, now: Timestamp) -> Result<Admitted, Refusal> {
+    pub async fn admit(&self, question: &mut Question, now: Timestamp, deadline: Instant) -> Result<Admitted, Refusal> {
+        let cluster = &self.cluster.until(deadline);
         let namespace = question.namespace.clone();
         let (names, likely) = match assess(&question.request, &self.exemptions) {
             Assessment::NoReferences => return Ok(Admitted::unchanged(Outcome::NoReferences)),
@@ -91,7 +93,7 @@ impl Admission {
         };
         self.check_number(names.len())?;
         let names = names.into_iter().chain(likely).collect();
-        let (state, configmaps) = tokio::try_join!(self.cluster.namespace(&namespace), self.read(&namespace, names))?;
+        let (state, configmaps) = tokio::try_join!(cluster.namespace(&namespace), read(cluster, &namespace, names))?;
         if state.terminating {
             // Whatever would be created is refused, and a refused workload could hold up the deletion.
             return Ok(Admitted::unchanged(Outcome::NoReferences));
@@ -103,17 +105,16 @@ impl Admission {
         };
         let sources = asked.further_sources(&facts);
         self.check_number(sources.len())?;
-        let (sources, rollback) = tokio::try_join!(self.read(&namespace, sources), async {
+        let (sources, rollback) = tokio::try_join!(read(cluster, &namespace, sources), async {
             match asked.may_be_rollback(&facts) {
-                true => self.cluster.is_rollback(&namespace, &question.request).await,
+                true => cluster.is_rollback(&namespace, &question.request).await,
                 false => Ok(false),
             }
         })?;
         facts.configmaps.extend(sources);
         facts.rollback = rollback;
         let plan = asked.plan(&facts);
-        let snapshots =
-            Snapshots { cluster: &self.cluster, claims: &self.claims, namespace: &namespace, known: &facts.configmaps };
+        let snapshots = Snapshots { cluster, claims: &self.claims, namespace: &namespace, known: &facts.configmaps };
         let made = match make_snapshots(&question.request, &plan, &snapshots, question.dry_run, now).await {
             // It began to be deleted while we looked.
             Err(Refusal::Cluster { cause }) if cause.is_namespace_terminating() => {
@@ -140,18 +141,18 @@ impl Admission {
         let most = self.max_references;
         if found > most { Err(Refusal::TooManyReferences { found, most }) } else { Ok(()) }
     }
+}
 
-    async fn read(
-        &self,
-        namespace: &str,
-        names: BTreeSet<String>,
-    ) -> Result<BTreeMap<String, Option<ConfigMap>>, cluster::Error> {
-        let reads = names.into_iter().map(|name| async move {
-            let found = self.cluster.configmap(namespace, &name).await?;
-            Ok((name, found))
-        });
-        at_once(reads).try_collect().await
-    }
+async fn read(
+    cluster: &Cluster,
+    namespace: &str,
+    names: BTreeSet<String>,
+) -> Result<BTreeMap<String, Option<ConfigMap>>, cluster::Error> {
+    let reads = names.into_iter().map(|name| async move {
+        let found = cluster.configmap(namespace, &name).await?;
+        Ok((name, found))
+    });
+    at_once(reads).try_collect().await
 }
 
 /// Makes sure of the plan's snapshots and returns their names, in the order of its pins.

@@ -68,7 +68,7 @@ impl Handler {
             dry_run,
             outcome = tracing::field::Empty,
         );
-        let admit = self.admission.admit(&mut question, Timestamp::now());
+        let admit = self.admission.admit(&mut question, Timestamp::now(), deadline);
         let result = timeout_at(deadline, admit.instrument(span.clone())).await;
         let result = result.unwrap_or(Err(Refusal::Deadline));
         let _entered = span.enter();
