@@ -10,6 +10,7 @@
 
 mod changes;
 mod decisions;
+mod fair;
 mod heal;
 pub mod index;
 mod many;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub settle: Option<Duration>,
     /// The shortest time between two refreshes of one workload.
     pub min_interval: Duration,
+    /// The most ConfigMaps of one template.
+    pub max_references: usize,
     /// What is never pinned.
     pub exemptions: Exemptions,
 }

@@ -1,49 +1,51 @@
-//! Works off a queue: kube's scheduler tells what is due, and here is who works on what.
+//! Works off a queue: kube's scheduler tells what is due, [`Fair`] whose turn it is.
 
-use std::collections::HashSet;
 use std::hash::Hash;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::channel::mpsc::unbounded;
-use futures::future::Either;
 use futures::stream::{self, FuturesUnordered};
 use futures::{Stream, StreamExt};
 use kube::runtime::scheduler::{ScheduleRequest, scheduler};
 use tokio::time::Instant;
 
-/// Takes up each key that is asked for: once, however often it is asked for meanwhile, by one turn at a time, and by at most
-/// `concurrency` turns of all keys together. A turn returns after which time there is to be another.
+use crate::reconcile::fair::{Fair, Most};
+
+/// Takes up each key `quiet` after it is first asked for: once, however often it is asked for meanwhile, by one turn at a
+/// time, and by at most `most` turns of all keys. A turn returns after which time there is to be another.
 ///
-/// What kube's `applier` does, for what is no object of Kubernetes. It returns never.
-pub(super) async fn work_off<K, F>(requests: impl Stream<Item = K>, concurrency: usize, turn: impl Fn(K) -> F)
-where
+/// What kube's `applier` does, for what is no object of Kubernetes, and fairly. It returns never.
+pub(super) async fn work_off<K, F>(
+    requests: impl Stream<Item = K>,
+    quiet: Duration,
+    most: Most,
+    group: impl Fn(&K) -> &Arc<str>,
+    turn: impl Fn(K) -> F,
+) where
     K: Clone + Eq + Hash,
     F: Future<Output = Option<Duration>>,
 {
     let (later, again) = unbounded();
-    let requests = requests.map(|message| ScheduleRequest { message, run_at: Instant::now() });
-    let mut waiting = pin!(scheduler(stream::select(requests, again)));
-    let mut busy = HashSet::new();
+    let requests = requests.map(|message| ScheduleRequest { message, run_at: Instant::now() + quiet });
+    let mut due = pin!(scheduler(stream::select(requests, again)));
+    let mut fair: Fair<K> = Fair::new(most);
     let mut turns = FuturesUnordered::new();
     loop {
-        let mut due = match busy.len() < concurrency {
-            true => Either::Left(waiting.as_mut().hold_unless(|key| !busy.contains(key))),
-            false => Either::Right(waiting.as_mut().hold()),
-        };
+        while let Some(key) = fair.begin() {
+            let turn = turn(key.clone());
+            turns.push(async { (key, turn.await) });
+        }
         tokio::select! {
             Some((key, pause)) = turns.next() => {
-                busy.remove(&key);
+                fair.end(group(&key), &key);
                 if let Some(pause) = pause {
                     // Its other end is in this function.
                     let _ = later.unbounded_send(ScheduleRequest { message: key, run_at: Instant::now() + pause });
                 }
             }
-            Some(key) = due.next() => {
-                busy.insert(key.clone());
-                let turn = turn(key.clone());
-                turns.push(async { (key, turn.await) });
-            }
+            Some(key) = due.next() => fair.ask(group(&key), key.clone()),
         }
     }
 }
@@ -55,23 +57,27 @@ mod tests {
     use super::*;
 
     const TURN: Duration = Duration::from_secs(3);
+    const QUIET: Duration = Duration::from_millis(100);
 
     /// When turns began, in seconds, with requests at these seconds, until a minute is over. Each takes three, and asks
     /// for another after `again`.
     async fn begun(requests: &[(u64, char)], concurrency: usize, again: Option<Duration>) -> Vec<(u64, char)> {
+        let (most, group) = (Most { all: concurrency, of_group: concurrency }, Arc::<str>::from("shop"));
         let start = Instant::now();
         let begun = RefCell::new(Vec::new());
         let requests = stream::iter(requests).then(async |(at, key)| {
             tokio::time::sleep_until(start + Duration::from_secs(*at)).await;
-            *key
+            (group.clone(), *key)
         });
-        let turn = async |key| {
+        let turn = async |(_, key): (Arc<str>, char)| {
             begun.borrow_mut().push((start.elapsed().as_secs(), key));
             tokio::time::sleep(TURN).await;
             again
         };
         let requests = requests.chain(stream::pending());
-        let _ = tokio::time::timeout(Duration::from_secs(60), work_off(requests, concurrency, turn)).await;
+        let _ =
+            tokio::time::timeout(Duration::from_secs(60), work_off(requests, QUIET, most, |(group, _)| group, turn))
+                .await;
         begun.into_inner()
     }
 

@@ -1,13 +1,12 @@
 //! Refreshes: asks admission to decide a workload again when its sources call for it. What calls for it,
 //! [`crate::pin::refresh`] says; here is when it is looked at, and how often at most.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
 use futures::channel::mpsc::UnboundedReceiver;
-use tokio_util::time::DelayQueue;
+use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::cluster::Error;
 use crate::cluster::snapshots::Write;
@@ -16,8 +15,10 @@ use crate::pin::meta;
 use crate::pin::record::Record;
 use crate::pin::refresh::{Cause, Current, Follows, due, sources_to_read};
 use crate::pin::snapshot::Source;
-use crate::reconcile::Reconciler;
+use crate::reconcile::fair::Most;
 use crate::reconcile::index::WorkloadKey;
+use crate::reconcile::queue::work_off;
+use crate::reconcile::{Reconciler, locked};
 
 /// How long a workload waits after the first sign of a change: sources that change together make one rollout.
 const QUIET: Duration = Duration::from_secs(1);
@@ -26,51 +27,97 @@ const QUIET: Duration = Duration::from_secs(1);
 /// thousand rollouts in one second.
 const SPACING: Duration = Duration::from_millis(100);
 
+/// How many workloads are looked at at a time. A refresh passes the admission webhooks of its namespace, which are others'
+/// and may take their time.
+const MOST: Most = Most { all: 32, of_group: 4 };
+
+/// How many sources of a workload are read at a time.
+const PARALLEL: usize = 8;
+
 /// How long before a refresh that failed is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Works off `requests`, each a workload to be looked at.
-pub(super) async fn run(reconciler: Arc<Reconciler>, requests: &mut UnboundedReceiver<WorkloadKey>) {
-    let mut waiting = DelayQueue::new();
-    let mut places = HashMap::new();
-    let mut last: HashMap<WorkloadKey, Instant> = HashMap::new();
-    // Their moment of settling is over before their turn comes, and they are owed a refresh all the same.
-    let mut owed = HashSet::new();
-    loop {
-        reconciler.delayed.set(waiting.len());
-        let workload = tokio::select! {
-            request = requests.next() => {
-                let Some(workload) = request else { return };
-                // The first sign counts: a source that never rests must not put its workloads off for ever.
-                places.entry(workload).or_insert_with_key(|workload| waiting.insert(workload.clone(), QUIET));
-                continue;
-            }
-            Some(expired) = waiting.next() => expired.into_inner(),
+/// Works off `requests`, each a workload to be looked at. The first sign of a change counts: a source that never rests must
+/// not put its workloads off for ever.
+pub(super) async fn run(reconciler: &Reconciler, requests: &mut UnboundedReceiver<WorkloadKey>) {
+    let refreshes = Refreshes { reconciler, pace: Pace::default(), memory: Mutex::default() };
+    work_off(requests, QUIET, MOST, |(_, key)| &key.namespace, |workload| refreshes.turn(workload)).await;
+}
+
+/// The refreshes of one reconciler for as long as it leads.
+struct Refreshes<'a> {
+    reconciler: &'a Reconciler,
+    pace: Pace,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Default)]
+struct Memory {
+    /// When each was last refreshed.
+    last: HashMap<WorkloadKey, Instant>,
+    /// Their moment of settling is over before their turn comes, and they are owed a refresh all the same.
+    owed: HashSet<WorkloadKey>,
+    /// Those that wait for their turn after another refresh, or a failure.
+    delayed: HashSet<WorkloadKey>,
+}
+
+impl Refreshes<'_> {
+    /// One turn of a workload. Returns after which time there is to be another.
+    async fn turn(&self, key: WorkloadKey) -> Option<Duration> {
+        let shortest = self.reconciler.settings.min_interval;
+        let (rest, settling) = {
+            let mut memory = locked(&self.memory);
+            memory.last.retain(|_, at| at.elapsed() < shortest);
+            let rest = memory.last.get(&key).map(|at| shortest.saturating_sub(at.elapsed()));
+            (rest, memory.owed.remove(&key))
         };
-        places.remove(&workload);
-        last.retain(|_, at| at.elapsed() < reconciler.settings.min_interval);
-        let rest = last.get(&workload).map(|at| reconciler.settings.min_interval.saturating_sub(at.elapsed()));
-        let settling = owed.remove(&workload);
-        let again = match reconciler.refresh(&workload, settling, rest).await {
+        let looked = self.reconciler.refresh(&key, settling, rest, &self.pace).await;
+        let mut memory = locked(&self.memory);
+        let again = match looked {
             Ok(Looked::Nothing) => None,
             Ok(Looked::TooSoon { rest, settling }) => {
-                owed.extend(settling.then(|| workload.clone()));
+                memory.owed.extend(settling.then(|| key.clone()));
                 Some(rest)
             }
             Ok(Looked::Refreshed) => {
-                last.insert(workload.clone(), Instant::now());
-                tokio::time::sleep(SPACING).await;
+                memory.last.insert(key.clone(), Instant::now());
                 None
             }
             Err(error) => {
                 tracing::warn!(%error, "a workload was not refreshed, trying again");
-                owed.extend(settling.then(|| workload.clone()));
+                memory.owed.extend(settling.then(|| key.clone()));
                 Some(RETRY)
             }
         };
-        if let Some(pause) = again {
-            places.entry(workload).or_insert_with_key(|workload| waiting.insert(workload.clone(), pause));
+        if again.is_some() {
+            memory.delayed.insert(key);
+        } else {
+            memory.delayed.remove(&key);
         }
+        self.reconciler.delayed.set(memory.delayed.len());
+        again
+    }
+}
+
+impl Drop for Refreshes<'_> {
+    fn drop(&mut self) {
+        self.reconciler.delayed.set(0);
+    }
+}
+
+/// Keeps a distance between refreshes that are under way at the same time.
+#[derive(Default)]
+struct Pace(Mutex<Option<tokio::time::Instant>>);
+
+impl Pace {
+    async fn wait(&self) {
+        let at = {
+            let (now, mut next) = (tokio::time::Instant::now(), locked(&self.0));
+            let at = next.map_or(now, |next| next.max(now));
+            *next = Some(at + SPACING);
+            at
+        };
+        tokio::time::sleep_until(at).await;
     }
 }
 
@@ -78,7 +125,7 @@ pub(super) async fn run(reconciler: Arc<Reconciler>, requests: &mut UnboundedRec
 enum Looked {
     Nothing,
     Refreshed,
-    /// A refresh is due, and the last one was too short a time ago.
+    /// A refresh may be due, and the last one was too short a time ago.
     TooSoon {
         rest: Duration,
         settling: bool,
@@ -86,7 +133,13 @@ enum Looked {
 }
 
 impl Reconciler {
-    async fn refresh(&self, key: &WorkloadKey, settling: bool, rest: Option<Duration>) -> Result<Looked, Error> {
+    async fn refresh(
+        &self,
+        key: &WorkloadKey,
+        settling: bool,
+        rest: Option<Duration>,
+        pace: &Pace,
+    ) -> Result<Looked, Error> {
         let (workload, namespace) = {
             let index = self.index();
             (index.workload(key).cloned(), index.namespace(&key.1.namespace))
@@ -102,22 +155,22 @@ impl Reconciler {
             on_change: namespace.on_change || workload.annotation(meta::ROLLOUT) == Some(meta::ON_CHANGE),
             settling: settling || self.decisions().is_settling(key, &record, Instant::now()),
         };
-        let mut sources = BTreeMap::new();
-        for name in sources_to_read(&record, &workload.configmaps, follows) {
-            let found = self.cluster.configmap(&workload.namespace, name).await?;
-            let current = found.filter(|found| !self.settings.exemptions.configmap(found)).map(|found| Current {
-                hash: Source::new(name, &found).hash,
-                resource_version: found.metadata.resource_version.unwrap_or_default(),
-            });
-            sources.insert(name.to_owned(), current);
+        let mut names = sources_to_read(&record, &workload.configmaps, follows);
+        if names.is_empty() {
+            return Ok(Looked::Nothing);
         }
+        if let Some(rest) = rest.filter(|rest| !rest.is_zero()) {
+            return Ok(Looked::TooSoon { rest, settling: follows.settling });
+        }
+        // A record of more is not admission's.
+        names.truncate(self.settings.max_references);
+        let reads = names.into_iter().map(|name| self.current(&workload.namespace, name)).collect::<Vec<_>>();
+        let sources = stream::iter(reads).buffered(PARALLEL).try_collect().await?;
         let Some(refresh) = due(&record, &workload.configmaps, &sources, follows, workload.annotation(meta::REFRESH))
         else {
             return Ok(Looked::Nothing);
         };
-        if let Some(rest) = rest.filter(|rest| !rest.is_zero()) {
-            return Ok(Looked::TooSoon { rest, settling: follows.settling });
-        }
+        pace.wait().await;
         if self.cluster.ask_for_refresh(&workload, &refresh.value).await? == Write::Outdated {
             return Ok(Looked::Nothing);
         }
@@ -135,5 +188,15 @@ impl Reconciler {
             Cause::OnChange => RefreshCause::OnChange,
         });
         Ok(Looked::Refreshed)
+    }
+
+    /// A source as it is now; `None` for one that is missing, or never pinned.
+    async fn current(&self, namespace: &str, name: &str) -> Result<(String, Option<Current>), Error> {
+        let found = self.cluster.configmap(namespace, name).await?;
+        let current = found.filter(|found| !self.settings.exemptions.configmap(found)).map(|found| Current {
+            hash: Source::new(name, &found).hash,
+            resource_version: found.metadata.resource_version.unwrap_or_default(),
+        });
+        Ok((name.to_owned(), current))
     }
 }

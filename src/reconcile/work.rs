@@ -12,13 +12,14 @@ use tokio_util::sync::CancellationToken;
 use crate::observe::health::Condition;
 use crate::pin::kinds::WORKLOADS;
 use crate::pin::record::Decided;
+use crate::reconcile::fair::Most;
 use crate::reconcile::index::{Key, WorkloadKey};
 use crate::reconcile::queue::work_off;
 use crate::reconcile::watches::Feed;
 use crate::reconcile::{Reconciler, refresh};
 
 /// How many snapshots are worked on at a time.
-const CONCURRENCY: usize = 16;
+const MOST: Most = Most { all: 32, of_group: 8 };
 
 /// How long before a snapshot whose turn failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -106,8 +107,8 @@ async fn lead(
         feed.begin();
         tokio::select! {
             () = reconciler.leadership.lost() => {}
-            () = work_off(&mut snapshots, CONCURRENCY, |key| turn(reconciler, key)) => {}
-            () = refresh::run(reconciler.clone(), &mut workloads) => {}
+            () = work_off(&mut snapshots, Duration::ZERO, MOST, |key| &key.namespace, |key| turn(reconciler, key)) => {}
+            () = refresh::run(reconciler, &mut workloads) => {}
         }
         feed.end();
         // What was under way is dropped where it stood: the next leader looks at everything.
