@@ -172,7 +172,8 @@ async fn release(cluster: &Cluster, seen: &Seen, args: &Args) -> Result<Became> 
 /// Waits until a workload has rolled out.
 async fn wait(cluster: &Cluster, seen: &Seen, timeout: Duration) -> Result<&'static str> {
     let state = &seen.state;
-    let deadline = Instant::now() + timeout;
+    // A timeout beyond what an instant can express is none.
+    let deadline = Instant::now().checked_add(timeout);
     loop {
         let found = cluster.workload_object(state.kind, &state.namespace, &state.name).await?;
         let object = found.context("it was deleted meanwhile")?;
@@ -180,7 +181,7 @@ async fn wait(cluster: &Cluster, seen: &Seen, timeout: Duration) -> Result<&'sta
             Progress::Done => return Ok("is released"),
             Progress::Paused => return Ok("is released, and rolls out when it is resumed"),
             Progress::Failed(why) => bail!("it was changed, and does not roll out: {why}"),
-            Progress::Waiting(why) if Instant::now() >= deadline => {
+            Progress::Waiting(why) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
                 bail!("it was changed, and has not rolled out in time: {why}")
             }
             Progress::Waiting(_) => sleep(LOOK).await,

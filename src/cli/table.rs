@@ -62,9 +62,11 @@ impl Table {
         for row in std::iter::once(&head).chain(&self.rows) {
             let last = row.iter().rposition(|cell| !cell.text.is_empty()).unwrap_or_default();
             for (cell, width) in row.iter().take(last + 1).zip(&widths) {
-                let padding = width + GAP - cell.text.chars().count();
+                let padding = (width + GAP).saturating_sub(cell.text.chars().count());
                 // Writing to a string cannot fail.
-                let _ = write!(text, "{}{}{:#}{:padding$}", cell.style, cell.text, cell.style, "");
+                let _ = write!(text, "{}{}{:#}", cell.style, cell.text, cell.style);
+                // A format's width has 16 bits; a cell can be longer.
+                text.push_str(&" ".repeat(padding));
             }
             text.truncate(text.trim_end_matches(' ').len());
             text.push('\n');
@@ -76,6 +78,13 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cell_may_be_longer_than_a_format_can_pad() {
+        let mut table = Table::new(["A", "B"]);
+        table.row([Cell::from("a".repeat(70_000).as_str()), Cell::from("b")]);
+        assert_eq!(table.text().lines().map(str::len).collect::<Vec<_>>(), [70_003, 70_003]);
+    }
 
     #[test]
     fn columns_are_aligned_and_nothing_trails() {

@@ -31,6 +31,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(300);
 const LIFE_MIN: Duration = Duration::from_secs(10);
 const LIFE_MAX: Duration = Duration::from_hours(10 * 365 * 24);
 
+/// The longest of the reconciler's periods. tokio's timers end at about two years.
+const PERIOD_MAX: Duration = Duration::from_hours(365 * 24);
+
 /// The smallest body limit that makes sense: a limit below it would deny ordinary workloads.
 const BODY_MIN: usize = 64 << 10;
 
@@ -207,6 +210,11 @@ impl TryFrom<Args> for Config {
             args.drain.to_string(),
             "at most 5m; it must end within the pod's terminationGracePeriodSeconds",
         )?;
+        for (option, period) in
+            [("--settle", args.settle), ("--orphan-grace", args.orphan_grace), ("--min-interval", args.min_interval)]
+        {
+            at_least(period.get() <= PERIOD_MAX, option, period.to_string(), "at most 365 days, 8760h")?;
+        }
         Ok(Self {
             listen: args.listen,
             admin_listen: args.admin_listen,

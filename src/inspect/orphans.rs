@@ -64,7 +64,7 @@ pub struct Names {
 #[must_use]
 pub fn judge(snapshot: &ObjectMeta, names: &Names, grace: SignedDuration, now: Timestamp) -> Option<Unowned> {
     let source = snapshot::recognise_metadata(snapshot)?.source;
-    let state = SnapshotState::new(snapshot);
+    let state = SnapshotState::new(snapshot, now);
     if !state.owners.is_empty() {
         return None;
     }
@@ -82,7 +82,7 @@ fn verdict(snapshot: &SnapshotState, key: &Key, names: &Names, grace: SignedDura
     if !by.is_empty() {
         return Verdict::Named { by };
     }
-    let removed = unused_since(snapshot).map_or(now, |since| since + grace);
+    let removed = unused_since(snapshot).map_or(now, |since| later(since, grace));
     if removed > now {
         return Verdict::Grace { until: removed };
     }
@@ -91,7 +91,7 @@ fn verdict(snapshot: &SnapshotState, key: &Key, names: &Names, grace: SignedDura
         !is_settled(claim, workload.as_deref(), now)
     });
     let pending: Vec<_> = pending.collect();
-    match pending.iter().map(|claim| now + until_expiry(claim, now)).max() {
+    match pending.iter().map(|claim| later(now, until_expiry(claim, now))).max() {
         Some(until) => {
             let title = |claim: &&Claim| match claim.kind.split_once('.') {
                 Some((kind, _)) => format!("{}/{}", kind.to_ascii_lowercase(), claim.name),
@@ -101,6 +101,11 @@ fn verdict(snapshot: &SnapshotState, key: &Key, names: &Names, grace: SignedDura
         }
         None => Verdict::Due,
     }
+}
+
+/// `time` after `duration`, or the latest time that can be written.
+fn later(time: Timestamp, duration: SignedDuration) -> Timestamp {
+    time.checked_add(duration).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
@@ -151,6 +156,21 @@ mod tests {
         let expected = Verdict::Claimed { by: vec!["deployment/web".into()], until: time(160) };
         assert_eq!(verdict_at(&claimed, &names, 110), expected);
         assert_eq!(verdict_at(&claimed, &names, 160), Verdict::Due);
+    }
+
+    #[test]
+    fn a_forged_claim_holds_nothing() {
+        for at in [Timestamp::MIN, Timestamp::MAX] {
+            let claimed = snapshot(Some(&Claim { at, ..claim(0) }));
+            assert_eq!(verdict_at(&claimed, &Names::default(), 99), Verdict::Grace { until: time(100) });
+            assert_eq!(verdict_at(&claimed, &Names::default(), 100), Verdict::Due);
+        }
+    }
+
+    #[test]
+    fn the_longest_grace_period_ends_with_time() {
+        let verdict = judge(&snapshot(None), &Names::default(), SignedDuration::MAX, time(0)).expect("unowned").verdict;
+        assert_eq!(verdict, Verdict::Grace { until: Timestamp::MAX });
     }
 
     #[test]

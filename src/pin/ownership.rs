@@ -63,14 +63,14 @@ pub enum Judgement {
 /// Judges a snapshot by itself, and the workloads and holders that name it.
 #[must_use]
 pub fn judge(snapshot: &SnapshotState, workloads: &[Naming], holders: &[Arc<Holder>]) -> Judgement {
-    if snapshot.claims.is_empty() && !snapshot.owners.is_empty() {
+    if snapshot.claims().next().is_none() && !snapshot.owners.is_empty() {
         // It is protected by those that it has; another one can only add to that.
-        return if missing_owners(snapshot, holders).next().is_none() { Judgement::Rest } else { Judgement::Own };
+        let is_complete = snapshot.claims.is_empty() && missing_owners(snapshot, holders).next().is_none();
+        return if is_complete { Judgement::Rest } else { Judgement::Own };
     }
     if !workloads.iter().all(|naming| naming.is_covered(holders)) {
         return Judgement::Rest;
     }
-    // One that cannot be read, as somebody edited it, tells nothing to look at.
     let claims: Vec<_> = snapshot.claims().cloned().collect();
     match () {
         () if workloads.is_empty() && holders.is_empty() && snapshot.owners.is_empty() => Judgement::Unused,
@@ -112,7 +112,8 @@ pub fn is_settled(claim: &Claim, workload: Option<&WorkloadState>, now: Timestam
         return true;
     }
     // A creation's claim may meet a workload of that name which is just being deleted.
-    let is_the_one = claim.uid.is_some() || workload.created.is_some_and(|created| created >= claim.at - CLOCK_SKEW);
+    let is_the_one =
+        claim.uid.is_some() || workload.created.is_some_and(|created| claim.at.duration_since(created) <= CLOCK_SKEW);
     let stored = is_the_one && workload.generation >= claim.generation;
     (stored || expired) && workload.observed_generation >= workload.generation
 }
@@ -120,7 +121,7 @@ pub fn is_settled(claim: &Claim, workload: Option<&WorkloadState>, now: Timestam
 /// How long until a claim is void.
 #[must_use]
 pub fn until_expiry(claim: &Claim, now: Timestamp) -> SignedDuration {
-    (CLAIM_EXPIRY - now.duration_since(claim.at)).max(SignedDuration::ZERO)
+    CLAIM_EXPIRY.saturating_sub(now.duration_since(claim.at)).max(SignedDuration::ZERO)
 }
 
 /// Since when a snapshot that nothing names can have been unused: its creation, or the last claim on it.
@@ -196,14 +197,21 @@ mod tests {
         }
     }
 
+    fn forged() -> Claim {
+        Claim { uid: None, at: Timestamp::MAX, ..claim() }
+    }
+
     fn snapshot(owners: &[&str], claims: &[Claim]) -> SnapshotState {
         let owners = owners.iter().map(|uid| holder(uid).owner_reference()).collect();
-        SnapshotState::new(&ObjectMeta {
-            resource_version: Some("7".into()),
-            owner_references: Some(owners),
-            annotations: Some(claims.iter().map(Claim::annotation).collect()),
-            ..<_>::default()
-        })
+        SnapshotState::new(
+            &ObjectMeta {
+                resource_version: Some("7".into()),
+                owner_references: Some(owners),
+                annotations: Some(claims.iter().map(Claim::annotation).collect()),
+                ..<_>::default()
+            },
+            time(0),
+        )
     }
 
     fn arcs(holders: &[Holder]) -> Vec<Arc<Holder>> {
@@ -217,6 +225,9 @@ mod tests {
     #[case::claimed(snapshot(&[], &[claim()]), &[holder("a")], Judgement::Check(vec![claim()]))]
     #[case::claimed_and_still_owned(snapshot(&["a"], &[claim()]), &[holder("a")], Judgement::Check(vec![claim()]))]
     #[case::claimed_before_its_holder_is_there(snapshot(&[], &[claim()]), &[old_holder("a")], Judgement::Rest)]
+    #[case::claimed_by_a_forger(snapshot(&[], &[forged()]), &[holder("a")], Judgement::Own)]
+    #[case::owned_and_claimed_by_a_forger(snapshot(&["a"], &[forged()]), &[holder("a")], Judgement::Own)]
+    #[case::claimed_by_a_forger_before_its_holder_is_there(snapshot(&[], &[forged()]), &[old_holder("a")], Judgement::Rest)]
     #[case::restored_without_owners(snapshot(&[], &[]), &[holder("a")], Judgement::Own)]
     #[case::unowned_before_its_holder_is_there(snapshot(&[], &[]), &[old_holder("a")], Judgement::Rest)]
     fn judges_what_a_workload_names(
@@ -284,6 +295,8 @@ mod tests {
     #[case::not_yet_created(Claim { uid: None, generation: 1, ..claim() }, None, 149, false)]
     #[case::never_created(Claim { uid: None, generation: 1, ..claim() }, None, 150, true)]
     #[case::an_older_one_of_that_name(Claim { uid: None, generation: 1, at: time(61), ..claim() }, Some(workload()), 62, false)]
+    #[case::forged_with_the_earliest_time(Claim { at: Timestamp::MIN, ..forged() }, Some(workload()), 1, true)]
+    #[case::forged_with_the_latest_time(forged(), Some(workload()), 1, false)]
     fn settles(
         #[case] claim: Claim,
         #[case] workload: Option<WorkloadState>,
@@ -291,6 +304,15 @@ mod tests {
         #[case] expected: bool,
     ) {
         assert_eq!(is_settled(&claim, workload.as_ref(), time(now)), expected);
+    }
+
+    #[test]
+    fn no_time_of_a_claim_overflows() {
+        for (at, now) in [(Timestamp::MIN, Timestamp::MAX), (Timestamp::MAX, Timestamp::MIN)] {
+            let claim = Claim { at, ..forged() };
+            assert_eq!(until_expiry(&claim, now).is_zero(), now == Timestamp::MAX);
+            assert_eq!(is_settled(&claim, None, now), now == Timestamp::MAX);
+        }
     }
 
     #[test]

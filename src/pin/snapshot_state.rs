@@ -29,14 +29,14 @@ pub struct SnapshotState {
     pub recognised: bool,
     /// The UIDs of its owners, in order.
     pub owners: Box<[Uid]>,
-    /// The claims on it, by annotation key. `None` for one that cannot be read: somebody edited it.
+    /// The claims on it, by annotation key. `None` for one that admission cannot have written, see [`claim::claims`].
     pub claims: Box<[(String, Option<Claim>)]>,
 }
 
 impl SnapshotState {
-    /// Reads what is used of a snapshot's metadata.
+    /// Reads what is used of a snapshot's metadata as it is at `now`.
     #[must_use]
-    pub fn new(metadata: &ObjectMeta) -> Self {
+    pub fn new(metadata: &ObjectMeta, now: Timestamp) -> Self {
         let owners = metadata.owner_references.iter().flatten();
         let mut owners: Box<[Uid]> = owners.map(|owner| owner.uid.as_str().into()).collect();
         owners.sort_unstable();
@@ -49,7 +49,7 @@ impl SnapshotState {
             deleting: metadata.deletion_timestamp.is_some(),
             recognised: recognise_metadata(metadata).is_some(),
             owners,
-            claims: claim::claims(metadata).into_iter().collect(),
+            claims: claim::claims(metadata, now).into_iter().collect(),
         }
     }
 
@@ -62,6 +62,12 @@ impl SnapshotState {
     /// The claims on it that can be read.
     pub fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.claims.iter().filter_map(|(_, claim)| claim.as_ref())
+    }
+
+    /// How many annotations on it have a claim's key and are no claim.
+    #[must_use]
+    pub fn discarded_claims(&self) -> usize {
+        self.claims.iter().filter(|(_, claim)| claim.is_none()).count()
     }
 }
 
@@ -86,12 +92,12 @@ mod tests {
         let mut metadata = source.snapshot(&names("app-config", &source.hash)[0], Some(&claim)).metadata;
         let owner = |uid: &str| OwnerReference { uid: uid.into(), ..<_>::default() };
         metadata.owner_references = Some(vec![owner("b"), owner("a")]);
-        let state = SnapshotState::new(&metadata);
+        let state = SnapshotState::new(&metadata, Timestamp::UNIX_EPOCH);
         assert!(state.recognised && !state.deleting);
         assert!(state.is_owned_by(&"a".into()) && state.is_owned_by(&"b".into()) && !state.is_owned_by(&"c".into()));
         assert_eq!(state.claims().collect::<Vec<_>>(), [&claim]);
 
         metadata.name = Some("app-config-0123456789".into());
-        assert!(!SnapshotState::new(&metadata).recognised);
+        assert!(!SnapshotState::new(&metadata, Timestamp::UNIX_EPOCH).recognised);
     }
 }

@@ -346,12 +346,15 @@ mod tests {
     use super::*;
 
     fn snapshot() -> SnapshotState {
-        SnapshotState::new(&kube::api::ObjectMeta {
-            namespace: Some("shop".into()),
-            name: Some("app-config-0000000000".into()),
-            resource_version: Some("1".into()),
-            ..<_>::default()
-        })
+        SnapshotState::new(
+            &kube::api::ObjectMeta {
+                namespace: Some("shop".into()),
+                name: Some("app-config-0000000000".into()),
+                resource_version: Some("1".into()),
+                ..<_>::default()
+            },
+            jiff::Timestamp::UNIX_EPOCH,
+        )
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl Reconciler {
         let Some(since) = unused_since(snapshot) else { return Ok(None) };
         let age = now.duration_since(since);
         if age < self.settings.orphan_grace {
-            return Ok(Some((self.settings.orphan_grace - age).unsigned_abs()));
+            return Ok(Some(self.settings.orphan_grace.saturating_sub(age).unsigned_abs()));
         }
         let claims: Vec<_> = snapshot.claims().cloned().collect();
         if let Claims::Pending(again) = self.check(key, &claims, now).await? {

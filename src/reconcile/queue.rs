@@ -13,6 +13,9 @@ use tokio::time::Instant;
 
 use crate::reconcile::fair::{Fair, Most};
 
+/// The longest pause before another turn: what is further away could not be expressed as an [`Instant`].
+const LONGEST_PAUSE: Duration = Duration::from_hours(24);
+
 /// Takes up each key `quiet` after it is first asked for: once, however often it is asked for meanwhile, by one turn at a
 /// time, and by at most `most` turns of all keys. A turn returns after which time there is to be another.
 ///
@@ -41,8 +44,9 @@ pub(super) async fn work_off<K, F>(
             Some((key, pause)) = turns.next() => {
                 fair.end(group(&key), &key);
                 if let Some(pause) = pause {
+                    let run_at = Instant::now() + Duration::min(pause, LONGEST_PAUSE);
                     // Its other end is in this function.
-                    let _ = later.unbounded_send(ScheduleRequest { message: key, run_at: Instant::now() + pause });
+                    let _ = later.unbounded_send(ScheduleRequest { message: key, run_at });
                 }
             }
             Some(key) = due.next() => fair.ask(group(&key), key.clone()),
@@ -87,6 +91,11 @@ mod tests {
         let mut begun = begun(&asked, 9, None).await;
         begun.sort_unstable();
         assert_eq!(begun, [(1, 'a'), (1, 'b'), (4, 'a'), (10, 'a')]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_pause_is_too_long() {
+        assert_eq!(begun(&[(1, 'a'), (9, 'a')], 9, Some(Duration::MAX)).await, [(1, 'a'), (9, 'a')]);
     }
 
     #[tokio::test(start_paused = true)]

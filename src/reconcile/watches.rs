@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use futures::Stream;
 use futures::channel::mpsc::UnboundedSender;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ApiResource;
 use kube::runtime::watcher::{self, Event};
@@ -88,7 +89,7 @@ impl Feed {
         self.follow("snapshots", events, |change| {
             let concerned = match change {
                 Change::Put(object) => {
-                    vec![self.reconciler.index().put_snapshot(SnapshotState::new(object.meta()))]
+                    vec![self.put_snapshot(SnapshotState::new(object.meta(), Timestamp::now()))]
                 }
                 // Somebody may still name it.
                 Change::Gone(object) => {
@@ -102,6 +103,25 @@ impl Feed {
             self.look_at(concerned);
         })
         .await;
+    }
+
+    fn put_snapshot(&self, snapshot: SnapshotState) -> Key {
+        let discarded = snapshot.discarded_claims();
+        let version = snapshot.version.clone();
+        let mut index = self.reconciler.index();
+        let before = index.snapshot(&Key::shared(&snapshot.namespace, &snapshot.name)).map(|it| it.version.clone());
+        let key = index.put_snapshot(snapshot);
+        drop(index);
+        // A list brings the same version again.
+        if discarded > 0 && before.is_none_or(|before| before != version) {
+            tracing::warn!(
+                namespace = %key.namespace,
+                snapshot = %key.name,
+                discarded,
+                "ignored claims that confpin cannot have written; if nobody edited them, compare the clocks of the nodes"
+            );
+        }
+        key
     }
 
     /// Sources, of which nothing is kept: their metadata tells that one changed, and a read what it holds.

@@ -49,7 +49,7 @@ pub fn judge(snapshot: &Snapshot, workloads: &[(usize, Workload)], holders: &[Ho
             by_reference: None,
         };
         let namings: Vec<_> = workloads.iter().map(naming).collect();
-        match ownership::judge(&SnapshotState::new(&metadata(snapshot)), &namings, &real_holders(holders)) {
+        match ownership::judge(&state(snapshot), &namings, &real_holders(holders)) {
             Judgement::Rest => Verdict::Rest,
             Judgement::Own => Verdict::Own,
             Judgement::Unused => Verdict::Unused,
@@ -63,7 +63,7 @@ pub fn own(snapshot: &Snapshot, holders: &[Holder]) -> Snapshot {
     thread_local!(static KNOWN: RefCell<HashMap<(Snapshot, Vec<Holder>), Snapshot>> = RefCell::default());
     remembered(&KNOWN, (snapshot.clone(), holders.to_vec()), |_| {
         let before = metadata(snapshot);
-        let mut patch = ownership::own(&SnapshotState::new(&before), &real_holders(holders));
+        let mut patch = ownership::own(&SnapshotState::new(&before, time(0)), &real_holders(holders));
         assert_eq!(
             patch["metadata"]["resourceVersion"].as_str(),
             before.resource_version.as_deref(),
@@ -105,8 +105,7 @@ pub fn created(workload: u8, claim: Claim) -> Snapshot {
 pub fn is_past_grace(snapshot: &Snapshot) -> bool {
     thread_local!(static KNOWN: RefCell<HashMap<Snapshot, bool>> = RefCell::default());
     remembered(&KNOWN, snapshot.clone(), |_| {
-        ownership::unused_since(&SnapshotState::new(&metadata(snapshot)))
-            .is_none_or(|since| time(0).duration_since(since) >= GRACE)
+        ownership::unused_since(&state(snapshot)).is_none_or(|since| time(0).duration_since(since) >= GRACE)
     })
 }
 
@@ -243,8 +242,12 @@ fn metadata(snapshot: &Snapshot) -> ObjectMeta {
     }
 }
 
+fn state(snapshot: &Snapshot) -> SnapshotState {
+    SnapshotState::new(&metadata(snapshot), time(0))
+}
+
 fn modelled(metadata: &ObjectMeta) -> Snapshot {
-    let claims = claim::claims(metadata);
+    let claims = claim::claims(metadata, time(0));
     let claims = claims.values().flatten().map(modelled_claim).collect();
     Snapshot { owners: metadata.owner_references.iter().flatten().map(modelled_holder).collect(), claims }
 }
