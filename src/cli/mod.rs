@@ -20,9 +20,11 @@ pub mod switches;
 pub mod table;
 pub mod workload;
 
+use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::{self, EXIT_USAGE};
@@ -151,7 +153,9 @@ fn run<C: Parser>(command: impl FnOnce(C) -> Result<End, Error>) -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    match command(cli) {
+    // The panic hook has printed where.
+    let ended = panic::catch_unwind(AssertUnwindSafe(|| command(cli)));
+    match ended.unwrap_or_else(|_| Err(Error::Command(anyhow!("internal error; please report the lines above")))) {
         Ok(End::Fine) => ExitCode::SUCCESS,
         Ok(End::Attention) => ExitCode::from(EXIT_ATTENTION),
         Err(error) => {
@@ -161,6 +165,26 @@ fn run<C: Parser>(command: impl FnOnce(C) -> Result<End, Error>) -> ExitCode {
             ExitCode::from(code)
         }
     }
+}
+
+/// Examines one object of several. A panic, of which the hook has printed where, leaves that object out; the others are
+/// printed, and the command fails in the end, see [`complete`].
+fn examine<T>(object: impl fmt::Display, omitted: &mut usize, examine: impl FnOnce() -> T) -> Option<T> {
+    let examined = panic::catch_unwind(AssertUnwindSafe(examine)).ok();
+    if examined.is_none() {
+        *omitted += 1;
+        output::warn(format_args!("internal error at {object}; please report the lines above"));
+    }
+    examined
+}
+
+/// Whether nothing was left out by [`examine`].
+///
+/// # Errors
+/// When something was.
+fn complete(omitted: usize) -> anyhow::Result<()> {
+    anyhow::ensure!(omitted == 0, "output is incomplete: {} left out", counted(omitted, "object"));
+    Ok(())
 }
 
 /// Tells what could not be read. What was printed is then not all, and a script must not take it for that.
@@ -181,6 +205,21 @@ fn counted(number: usize, thing: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_at_one_object_leaves_out_that_one_and_fails_the_command() {
+        let mut omitted = 0;
+        let mut examined = Vec::new();
+        for number in 0..4 {
+            examined.extend(examine(number, &mut omitted, || {
+                assert_ne!(number, 2, "a test's panic");
+                number
+            }));
+        }
+        assert_eq!(examined, [0, 1, 3]);
+        assert_eq!(complete(omitted).expect_err("incomplete").to_string(), "output is incomplete: 1 object left out");
+        assert!(complete(0).is_ok());
+    }
 
     #[test]
     fn the_command_lines_are_consistent() {

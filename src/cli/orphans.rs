@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, ObjectMeta, PartialObjec
 use super::connection::ScopeArgs;
 use super::output::{FAINT, OutputArgs, WARN};
 use super::table::{Cell, Table};
-use super::{End, Error, gaps};
+use super::{End, Error, complete, examine, gaps};
 use crate::cluster::workloads::{api_resource, replica_sets};
 use crate::cluster::{self, Cluster};
 use crate::config::Period;
@@ -58,8 +58,15 @@ pub async fn run(args: Args) -> Result<End, Error> {
     // Whatever could name a snapshot has to be known before it is called an orphan.
     gaps(&missing)?;
     let now = Timestamp::now();
-    let found: Vec<_> = snapshots.iter().filter_map(|snapshot| judge(snapshot, &names, grace, now)).collect();
+    let mut omitted = 0;
+    let mut found = Vec::new();
+    for snapshot in &snapshots {
+        let name = snapshot.name.as_deref().unwrap_or_default();
+        let verdict = examine(format_args!("snapshot {name}"), &mut omitted, || judge(snapshot, &names, grace, now));
+        found.extend(verdict.flatten());
+    }
     args.output.print(&found, |wide| text(&found, namespace.is_none() || wide, now))?;
+    complete(omitted)?;
     if found.is_empty() && args.output.output.is_none() {
         eprintln!("Every snapshot has an owner.");
     }

@@ -127,6 +127,24 @@ label! {
     }
 }
 
+label! {
+    /// Where a panic was caught.
+    Part {
+        /// The owners, collection and healing of one snapshot.
+        Snapshots = "snapshots",
+        /// The refresh of one workload.
+        Refreshes = "refreshes",
+        /// What a watch has shown, or the watch itself.
+        Watches = "watches",
+        /// What the webhook has decided.
+        Decisions = "decisions",
+        /// An Event.
+        Events = "events",
+        /// The reconciler's work as a whole.
+        Reconciler = "reconciler",
+    }
+}
+
 /// The labels of an admission.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Admission {
@@ -149,6 +167,7 @@ label_set!(ByReason { reason: DenyReason });
 label_set!(ByUse { result: SnapshotUse });
 label_set!(ByCause { cause: RefreshCause });
 label_set!(ByRejection { reason: Rejection });
+label_set!(ByPart { part: Part });
 label_set!(ByWatch { watch: &'static str });
 
 /// What is known of this build.

@@ -6,6 +6,7 @@ use futures::{Stream, StreamExt};
 use kube::Resource;
 use kube::runtime::watcher::{self, Event};
 
+use crate::observe::labels::Part;
 use crate::reconcile::index::Key;
 use crate::reconcile::watches::Feed;
 
@@ -28,10 +29,11 @@ impl Feed {
         events: impl Stream<Item = watcher::Result<Event<K>>>,
         mut tell: impl FnMut(Change<K>),
     ) {
-        let watch = self.reconciler.metrics.watch(name);
+        let metrics = &self.reconciler.metrics;
+        let watch = metrics.watch(name);
         // All that there are, but for the first list: before it nothing is known that could be gone.
         let mut seen: Option<HashSet<Key>> = None;
-        let (mut begun, mut first) = (false, true);
+        let mut begun = self.is_listed(name);
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             let change = match event {
@@ -56,12 +58,11 @@ impl Feed {
                 }
             };
             let listed = matches!(change, Change::Listed(_));
-            tell(change);
+            // What is known of an object whose event panics stays as it was until the next one.
+            metrics.catch(Part::Watches, || tell(change));
             if listed {
                 watch.has_listed();
-                if std::mem::take(&mut first) {
-                    self.has_listed();
-                }
+                self.has_listed(name);
             }
         }
     }

@@ -43,15 +43,13 @@ impl Feed {
 
     async fn poll_namespace(&self, name: &str) {
         let watch = self.reconciler.metrics.watch(NAME);
-        let (mut first, mut pauses) = (true, pauses());
+        let mut pauses = pauses();
         loop {
             let pause = match self.reconciler.cluster.namespace_metadata(name).await {
                 Ok(metadata) => {
                     self.put_namespace(name, metadata.as_ref());
-                    if std::mem::take(&mut first) {
-                        watch.has_listed();
-                        self.has_listed();
-                    }
+                    watch.has_listed();
+                    self.has_listed(NAME);
                     pauses.reset();
                     PERIOD
                 }

@@ -10,14 +10,14 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::cluster::Error;
 use crate::cluster::snapshots::Write;
-use crate::observe::labels::RefreshCause;
+use crate::observe::labels::{Part, RefreshCause};
 use crate::pin::meta;
 use crate::pin::record::Record;
 use crate::pin::refresh::{Cause, Current, Follows, due, sources_to_read};
 use crate::pin::snapshot::Source;
 use crate::reconcile::fair::Most;
 use crate::reconcile::index::WorkloadKey;
-use crate::reconcile::queue::work_off;
+use crate::reconcile::queue::{Isolation, work_off};
 use crate::reconcile::{Reconciler, locked};
 
 /// How long a workload waits after the first sign of a change: sources that change together make one rollout.
@@ -41,7 +41,8 @@ const RETRY: Duration = Duration::from_secs(10);
 /// not put its workloads off for ever.
 pub(super) async fn run(reconciler: &Reconciler, requests: &mut UnboundedReceiver<WorkloadKey>) {
     let refreshes = Refreshes { reconciler, pace: Pace::default(), memory: Mutex::default() };
-    work_off(requests, QUIET, MOST, |(_, key)| &key.namespace, |workload| refreshes.turn(workload)).await;
+    let isolation = Isolation { metrics: &reconciler.metrics, part: Part::Refreshes };
+    work_off(requests, QUIET, MOST, |(_, key)| &key.namespace, isolation, |workload| refreshes.turn(workload)).await;
 }
 
 /// The refreshes of one reconciler for as long as it leads.

@@ -1,5 +1,6 @@
 //! The watches: each feeds what it sees to the index, and puts on the queues whatever it concerns.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -38,8 +39,8 @@ pub(super) struct Feed {
     pub(super) workloads: UnboundedSender<WorkloadKey>,
     /// What to tell in Events.
     pub(super) notices: UnboundedSender<(Arc<WorkloadState>, Notice)>,
-    /// How many watches have listed everything once.
-    pub(super) listed: Arc<Sender<usize>>,
+    /// The watches that have listed everything once.
+    pub(super) listed: Arc<Sender<BTreeSet<&'static str>>>,
     /// Whether somebody works off the queues. Nothing is put on them before.
     pub(super) worked: Arc<AtomicBool>,
 }
@@ -259,9 +260,14 @@ impl Feed {
         self.reconciler.unpinned.set(self.reconciler.index().unpinned());
     }
 
-    /// A watch has listed everything for the first time.
-    pub(super) fn has_listed(&self) {
-        self.listed.send_modify(|count| *count += 1);
+    /// A watch has listed everything.
+    pub(super) fn has_listed(&self, watch: &'static str) {
+        self.listed.send_if_modified(|listed| listed.insert(watch));
+    }
+
+    /// Whether a watch has listed everything before.
+    pub(super) fn is_listed(&self, watch: &'static str) -> bool {
+        self.listed.borrow().contains(watch)
     }
 
     pub(super) fn watch<const IS_WHOLE: bool>(

@@ -1,5 +1,6 @@
 //! Runs the reconciler: starts the watches, and works off the queues that they fill.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -10,18 +11,20 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::observe::health::Condition;
+use crate::observe::labels::Part;
+use crate::observe::metrics::Metrics;
 use crate::pin::kinds::WORKLOADS;
 use crate::pin::record::Decided;
 use crate::reconcile::fair::Most;
 use crate::reconcile::index::{Key, WorkloadKey};
-use crate::reconcile::queue::work_off;
+use crate::reconcile::queue::{Isolation, work_off};
 use crate::reconcile::watches::Feed;
 use crate::reconcile::{Reconciler, refresh};
 
 /// How many snapshots are worked on at a time.
 const MOST: Most = Most { all: 32, of_group: 8 };
 
-/// How long before a snapshot whose turn failed is tried again.
+/// How long before a snapshot whose turn failed is tried again, and before a part that panicked is started again.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Reconciles until `stop`. The condition beside each reconciler is met once it has listed everything; `decisions` are
@@ -37,7 +40,7 @@ pub async fn run(
     tasks.spawn(async move {
         while let Some(decided) = decisions.next().await {
             if let Some(feed) = feeds.iter().find(|feed| feed.reconciler.is_of(&decided.namespace)) {
-                feed.decided(decided);
+                feed.reconciler.metrics.catch(Part::Decisions, || feed.decided(decided));
             }
         }
     });
@@ -53,7 +56,7 @@ fn start(reconciler: Arc<Reconciler>, synced: Condition, tasks: &mut JoinSet<()>
     let (snapshots, snapshot_requests) = unbounded();
     let (workloads, workload_requests) = unbounded();
     let (notices, mut told) = unbounded();
-    let (listed, mut is_listed) = tokio::sync::watch::channel(0_usize);
+    let (listed, mut is_listed) = tokio::sync::watch::channel(BTreeSet::new());
     let feed = Feed {
         reconciler: reconciler.clone(),
         snapshots,
@@ -64,31 +67,48 @@ fn start(reconciler: Arc<Reconciler>, synced: Condition, tasks: &mut JoinSet<()>
     };
 
     let before = tasks.len();
-    WORKLOADS.into_iter().for_each(|kind| drop(tasks.spawn(feed.clone().workloads(kind))));
-    tasks.spawn(feed.clone().holders());
-    tasks.spawn(feed.clone().snapshots());
-    tasks.spawn(feed.clone().sources());
-    tasks.spawn(feed.clone().namespaces());
+    for kind in WORKLOADS {
+        watch(&feed, tasks, move |feed| feed.workloads(kind));
+    }
+    watch(&feed, tasks, Feed::holders);
+    watch(&feed, tasks, Feed::snapshots);
+    watch(&feed, tasks, Feed::sources);
+    watch(&feed, tasks, Feed::namespaces);
     let watches = tasks.len() - before;
 
     let telling = reconciler.clone();
     tasks.spawn(async move {
         while let Some((workload, notice)) = told.next().await {
             if telling.leadership.is_held() {
-                telling.tell(&[workload], &notice).await;
+                telling.metrics.isolate(Part::Events, telling.tell(&[workload], &notice)).await;
             }
         }
     });
     let leading = feed.clone();
     tasks.spawn(async move {
         // Half a picture would show holders missing, so nothing is judged before the first lists are complete.
-        if is_listed.wait_for(|listed| *listed >= watches).await.is_err() {
+        if is_listed.wait_for(|listed| listed.len() >= watches).await.is_err() {
             return;
         }
         synced.set(true);
         lead(&reconciler, &leading, snapshot_requests, workload_requests).await;
     });
     feed
+}
+
+fn watch<F>(feed: &Feed, tasks: &mut JoinSet<()>, start: impl Fn(Feed) -> F + Send + Sync + 'static)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let feed = feed.clone();
+    tasks.spawn(async move { kept(&feed.reconciler.metrics, Part::Watches, || start(feed.clone())).await });
+}
+
+/// Runs a part of the program to its end. After a panic, which [`Metrics`] counts, it is started again.
+async fn kept<F: Future<Output = ()>>(metrics: &Metrics, part: Part, start: impl Fn() -> F) {
+    while metrics.isolate(part, start()).await.is_none() {
+        tokio::time::sleep(RETRY).await;
+    }
 }
 
 /// Works off the queues whenever this replica leads. The watches run in every replica, so that a new leader knows all from
@@ -105,12 +125,19 @@ async fn lead(
         tracing::info!(namespace, "this replica reconciles");
         reconciler.metrics.leads(true);
         feed.begin();
-        tokio::select! {
-            () = reconciler.leadership.lost() => {}
-            () = work_off(&mut snapshots, Duration::ZERO, MOST, |key| &key.namespace, |key| turn(reconciler, key)) => {}
-            () = refresh::run(reconciler, &mut workloads) => {}
-        }
+        let isolation = Isolation { metrics: &reconciler.metrics, part: Part::Snapshots };
+        let work = async {
+            tokio::select! {
+                () = reconciler.leadership.lost() => {}
+                () = work_off(&mut snapshots, Duration::ZERO, MOST, |key| &key.namespace, isolation, |key| turn(reconciler, key)) => {}
+                () = refresh::run(reconciler, &mut workloads) => {}
+            }
+        };
+        let ended = reconciler.metrics.isolate(Part::Reconciler, work).await;
         feed.end();
+        if ended.is_none() {
+            tokio::time::sleep(RETRY).await;
+        }
         // What was under way is dropped where it stood: the next leader looks at everything.
         tracing::info!(namespace, "this replica does not reconcile any more");
         reconciler.metrics.leads(false);
@@ -123,4 +150,23 @@ async fn turn(reconciler: &Reconciler, key: Key) -> Option<Duration> {
         tracing::warn!(%error, "a snapshot was not brought up to date, trying again");
         Some(RETRY)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_that_panics_is_started_again() {
+        let (metrics, starts) = (Metrics::new(), Cell::new(0));
+        kept(&metrics, Part::Watches, async || {
+            starts.set(starts.get() + 1);
+            assert!(starts.get() > 3, "a test's panic");
+        })
+        .await;
+        assert_eq!(starts.get(), 4);
+        assert!(metrics.encode().expect("text").contains("confpin_panics_total{part=\"watches\"} 3"));
+    }
 }

@@ -13,7 +13,7 @@ use tracing::Instrument;
 
 use crate::cluster::events::{About, Events};
 use crate::config::OnError;
-use crate::observe::labels::{self, DenyReason, SnapshotUse};
+use crate::observe::labels::{self, DenyReason, Part, SnapshotUse};
 use crate::observe::metrics::Metrics;
 use crate::pin::decision::Outcome;
 use crate::pin::notice::{Notice, Reason};
@@ -123,7 +123,7 @@ impl Handler {
 
     /// Tells of a refusal in an Event. In the background: the time for an answer may be over.
     fn tell(&self, question: Question, refusal: &Refusal) {
-        let (events, note) = (self.events.clone(), refusal.to_string());
+        let (events, metrics, note) = (self.events.clone(), self.metrics.clone(), refusal.to_string());
         let reason = match self.on_error {
             OnError::Deny => Reason::Refused,
             OnError::Admit => Reason::NotPinned,
@@ -132,7 +132,7 @@ impl Handler {
             let request = &question.request;
             let uid = request.old.as_ref().and_then(|old| old.metadata.uid.as_deref());
             let about = About { kind: request.kind, namespace: &question.namespace, name: &request.name, uid };
-            events.publish(&about, &Notice { reason, note }).await;
+            metrics.isolate(Part::Events, events.publish(&about, &Notice { reason, note })).await;
         });
     }
 

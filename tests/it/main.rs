@@ -16,6 +16,7 @@ mod exit;
 mod flux;
 mod following;
 mod foreign;
+mod forged;
 mod fresh;
 mod generated_name;
 mod healing;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         flux::TESTS,
         following::TESTS,
         foreign::TESTS,
+        forged::TESTS,
         fresh::TESTS,
         generated_name::TESTS,
         healing::TESTS,

@@ -2,6 +2,7 @@
 //!
 //! Cheap to clone: all clones count into the same registry. No label carries a name or any content of an object.
 
+mod panics;
 mod register;
 mod share;
 mod watch;
@@ -21,8 +22,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use super::labels::{
-    Admission, Build, ByCause, ByReason, ByRejection, ByUse, ByWatch, DenyReason, Outcome, RefreshCause, Rejection,
-    SnapshotUse,
+    Admission, Build, ByCause, ByPart, ByReason, ByRejection, ByUse, ByWatch, DenyReason, Outcome, RefreshCause,
+    Rejection, SnapshotUse,
 };
 pub use share::Share;
 pub use watch::Watch;
@@ -63,6 +64,7 @@ pub struct Metrics {
     ca_expiry: Gauge<f64, AtomicU64>,
     trust_published: Counter,
     leader: Gauge,
+    panics: Family<ByPart, Counter>,
 }
 
 /// A request that is being worked on, until it is dropped.
@@ -104,6 +106,7 @@ impl Metrics {
             ca_expiry: Gauge::default(),
             trust_published: Counter::default(),
             leader: Gauge::default(),
+            panics: Family::default(),
         };
         metrics.register(&mut registry);
         metrics.registry = Arc::new(registry);

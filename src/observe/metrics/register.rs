@@ -3,7 +3,9 @@
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Metrics;
-use crate::observe::labels::{ByCause, ByReason, ByRejection, ByUse, DenyReason, RefreshCause, Rejection, SnapshotUse};
+use crate::observe::labels::{
+    ByCause, ByPart, ByReason, ByRejection, ByUse, DenyReason, Part, RefreshCause, Rejection, SnapshotUse,
+};
 
 impl Metrics {
     /// Makes every metric known to `registry`, at zero.
@@ -86,6 +88,7 @@ impl Metrics {
             self.watches_listing.clone(),
         );
         registry.register("watch_errors", "Errors of watches, by watch", self.watch_errors.clone());
+        registry.register("panics", "Panics that were caught outside of requests, by part", self.panics.clone());
     }
 
     /// A counter that appears with its first event cannot be alerted on: its increase from nothing is not seen.
@@ -98,6 +101,9 @@ impl Metrics {
         }
         for &result in SnapshotUse::ALL {
             let _ = self.snapshots.get_or_create(&ByUse { result });
+        }
+        for &part in Part::ALL {
+            let _ = self.panics.get_or_create(&ByPart { part });
         }
         for &cause in RefreshCause::ALL {
             let _ = self.refreshes.get_or_create(&ByCause { cause });
