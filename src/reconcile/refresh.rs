@@ -201,3 +201,25 @@ impl Reconciler {
         Ok((name.to_owned(), current))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::future::join_all;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn refreshes_keep_their_distance() {
+        let (pace, begin) = (Pace::default(), Instant::now());
+        let wait = async || {
+            pace.wait().await;
+            begin.elapsed()
+        };
+        let mut waited = join_all([(); 4].map(|()| wait())).await;
+        waited.sort();
+        assert_eq!(waited, [0, 1, 2, 3].map(|turn| turn * SPACING));
+        tokio::time::advance(10 * SPACING).await;
+        assert_eq!(wait().await, 13 * SPACING, "one that comes late need not wait");
+    }
+}
