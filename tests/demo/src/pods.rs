@@ -78,7 +78,7 @@ pub async fn show(
         rows.push([pod.name.clone(), revision.to_owned(), configmap, environment, file]);
     }
     rows.sort_by(|one, other| one[1..3].cmp(&other[1..3]));
-    output::table(["POD", "REVISION", "NAMES THE CONFIGMAP", "ENVIRONMENT", "FILE"], &rows);
+    output::table(["POD", "REVISION", "CONFIGMAP", "ENVIRONMENT", "FILE"], &rows);
     ensure!(wrong.is_empty(), "{}", wrong.join("; "));
     Ok(())
 }
