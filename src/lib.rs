@@ -11,7 +11,7 @@
 //! For CREATE and UPDATE of a *workload* (Deployment, Rollout) in a namespace labelled `confpin.dev/pin: enabled`:
 //!
 //! 1. The template names no ConfigMap: allow.
-//! 2. The template is the stored one and the refresh annotation too: allow, whoever asks.
+//! 2. The template is the stored one and the refresh annotation too: admit unchanged, for every client.
 //! 3. The template carries snapshot names and is that of one of the workload's ReplicaSets: a rollback. *Keep* each name.
 //! 4. Otherwise map each name back to its source, read each source once and live, make sure of its snapshot, and put it
 //!    at every place that names the source (*pin* a source name, *refresh* a snapshot name). All of it or none of it.
@@ -27,7 +27,7 @@
 //! resourceVersion that it judged by. The reconciler owns the snapshot again when every claim on it is settled and
 //! every workload that names it has the ReplicaSet of its current template ([`pin::claim`], [`pin::ownership`]). What
 //! nothing names and nothing owns, an *orphan*, it deletes after a grace period and a live look at workloads, holders
-//! and pods. A named snapshot that somebody deleted is made again if its source still has the content.
+//! and pods. A referenced snapshot that was deleted is recreated if its source still has the content.
 //!
 //! # Refresh
 //!

@@ -45,7 +45,7 @@ pub async fn connect(access: &ClusterAccess, user_agent: &'static str) -> Result
     config.write_timeout = Some(WRITE);
     config.read_timeout = Some(READ);
     config.reset_reader_on_write = true;
-    // Ours know of deadlines and of leadership (`cluster::retry`). kube's would go on beneath them for minutes.
+    // Ours know of deadlines and of leadership (`cluster::retry`). kube's retries would continue below them for minutes.
     config.default_retry = false;
     config.headers.push((header::USER_AGENT, HeaderValue::from_static(user_agent)));
     let builder = ClientBuilder::try_from(config).context("failed to make a client")?;

@@ -37,7 +37,7 @@ impl Bar {
 
     fn show(&self) {
         if self.shown {
-            // It is for somebody who looks, and nothing depends on it.
+            // The bar is for a person at a terminal; nothing depends on it.
             let _ = write!(stderr(), "{}", self.line());
         }
     }

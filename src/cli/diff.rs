@@ -212,7 +212,7 @@ fn key_text(text: &mut String, key: &KeyDiff) {
     }
 }
 
-/// `line` without control characters: content must not steer the terminal of whoever looks at it.
+/// `line` without control characters: content must not control the user's terminal.
 fn harmless(line: &str) -> String {
     let show = |c: char| if c.is_control() && c != '\t' { c.escape_default().to_string() } else { c.to_string() };
     line.chars().map(show).collect()

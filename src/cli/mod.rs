@@ -87,7 +87,7 @@ pub enum Error {
     #[error("a ConfigMap follows nothing: name a workload or a namespace")]
     NotFollowing,
     /// What changes workloads is not left to the context's namespace.
-    #[error("name the namespace by -n, or take all by -A")]
+    #[error("specify a namespace with -n, or all namespaces with -A")]
     NoScope,
     /// The log filter or format cannot be used; nothing was started.
     #[error(transparent)]
@@ -146,7 +146,7 @@ fn run<C: Parser>(command: impl FnOnce(C) -> Result<End, Error>) -> ExitCode {
     let cli = match C::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are an error to clap, and a success to whoever asked for them.
+            // clap returns help and version as errors; for the user they are a success.
             let code = if error.use_stderr() { EXIT_USAGE } else { 0 };
             // With the standard streams closed there is nobody to tell.
             let _ = error.print();
@@ -187,13 +187,13 @@ fn complete(omitted: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells what could not be read. What was printed is then not all, and a script must not take it for that.
+/// Reports reads that failed. The output is then incomplete, and scripts must be able to detect that.
 ///
 /// # Errors
 /// When there is something.
 fn gaps(gaps: &[crate::cluster::Error]) -> anyhow::Result<()> {
     gaps.iter().for_each(output::warn);
-    anyhow::ensure!(gaps.is_empty(), "this is not all: {} could not be read", counted(gaps.len(), "thing"));
+    anyhow::ensure!(gaps.is_empty(), "output is incomplete: {} failed", counted(gaps.len(), "read"));
     Ok(())
 }
 

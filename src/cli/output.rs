@@ -51,7 +51,7 @@ impl OutputArgs {
     }
 }
 
-/// Writes to standard output, without escape codes where that is no terminal or `NO_COLOR` is set. Whoever reads may have
+/// Writes to standard output, without escape codes where that is no terminal or `NO_COLOR` is set. The reader may have
 /// seen enough (`| head`): that is no error.
 ///
 /// # Errors

@@ -40,8 +40,8 @@ pub enum Command {
     OnChange(switches::OnChangeArgs),
     /// Move workloads back to their sources, a few at a time, for leaving confpin.
     ///
-    /// Each is opted out and rolls out once. Stops where one does not roll out in time; another run goes on. Exit code 1
-    /// when a workload stays on a snapshot because its source is gone.
+    /// Opts each workload out and rolls it out once. Stops if a rollout times out; run it again to continue. Exit code 1
+    /// means that a workload stays on a snapshot because its source is gone.
     Release(release::Args),
     /// Print a script that completes the command line in a shell.
     Completion(completion::Args),

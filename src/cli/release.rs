@@ -23,7 +23,7 @@ use crate::pin::exempt::Exemptions;
 
 /// How often a rollout is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often a workload is read again that somebody changes at the same time.
+/// How often a workload is read again after a concurrent change.
 const ATTEMPTS: usize = 5;
 
 /// Arguments of `release`.
@@ -51,7 +51,7 @@ pub struct Args {
 
 /// What became of one workload.
 enum Became {
-    /// It is as it should be, but for these snapshots, whose sources are gone.
+    /// Released, except for these snapshots, whose sources are gone.
     Released(&'static str, Vec<String>),
     Failed(anyhow::Error),
     /// Not begun, as another one failed.
@@ -61,7 +61,7 @@ enum Became {
 /// Moves the workloads back. Ends with [`End::Attention`] where a snapshot's name had to stay.
 ///
 /// # Errors
-/// When one cannot be changed, or does not roll out in time. Another run goes on.
+/// When a workload cannot be changed, or does not roll out in time. Another run continues.
 pub async fn run(args: Args) -> Result<End, Error> {
     if !args.scope.is_explicit() {
         return Err(Error::NoScope);
@@ -109,7 +109,7 @@ pub async fn run(args: Args) -> Result<End, Error> {
     drop(bar);
     if failures > 0 {
         let left = counted(left, "workload");
-        return Err(anyhow!("{failures} failed, and {left} not begun; run it again to go on").into());
+        return Err(anyhow!("{failures} failed, {left} not started; run the command again to continue").into());
     }
     if !args.dry_run {
         warn("the workloads are opted out by annotation; `opt-in` takes that back");
@@ -154,7 +154,7 @@ async fn release(cluster: &Cluster, seen: &Seen, args: &Args) -> Result<Became> 
         }
         let resource = api_resource(state.kind);
         let how = match cluster.json_patch(&resource, &state.namespace, &state.name, step.patch, args.dry_run).await {
-            // Perhaps one of the patch's tests: somebody has changed the workload since it was read.
+            // Possibly one of the patch's tests: the workload has changed since it was read.
             Err(error) if error.is_conflict() || error.may_be_failed_test() => {
                 last = Some(error);
                 continue;

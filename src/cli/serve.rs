@@ -23,34 +23,34 @@ pub struct Args {
     #[arg(long, env = "CONFPIN_ADMIN_LISTEN", value_name = "ADDRESS", default_value = "[::]:8080")]
     pub admin_listen: SocketAddr,
 
-    /// The serving certificate and its chain, PEM; read again when it changes. Needs --tls-key.
+    /// The serving certificate and its chain, PEM; read again when it changes. Requires --tls-key.
     #[arg(long, env = "CONFPIN_TLS_CERT", value_name = "FILE", help_heading = "TLS")]
     pub tls_cert: Option<PathBuf>,
 
-    /// The serving certificate's private key, PEM; read again when it changes. Needs --tls-cert.
+    /// The serving certificate's private key, PEM; read again when it changes. Requires --tls-cert.
     #[arg(long, env = "CONFPIN_TLS_KEY", value_name = "FILE", help_heading = "TLS")]
     pub tls_key: Option<PathBuf>,
 
-    /// Make a CA and a certificate for this URL's host, instead of --tls-cert and --tls-key; for an API server that reaches
-    /// confpin by URL, such as one on the same machine.
+    /// Create a CA and a certificate for the host of this URL, instead of --tls-cert and --tls-key; for an API server that
+    /// reaches confpin by URL, for example on the same machine.
     #[arg(long, env = "CONFPIN_WEBHOOK_URL", value_name = "URL", help_heading = "TLS")]
     pub webhook_url: Option<WebhookUrl>,
 
-    /// Keep a CA in the Secret --ca-secret, sign a certificate of it for this Service (of the namespace that confpin is
-    /// installed in), and tell the API server to trust the CA; instead of --tls-cert and --tls-key.
+    /// Store a CA in the Secret --ca-secret, sign a certificate for this Service (in the namespace that confpin is installed
+    /// in), and register the CA with the API server; instead of --tls-cert and --tls-key.
     #[arg(long, env = "CONFPIN_WEBHOOK_SERVICE", value_name = "NAME", help_heading = "TLS")]
     pub webhook_service: Option<ObjectName>,
 
-    /// The Secret that holds the CA of --webhook-service. It is made if there is none; one that confpin did not make is used
-    /// and never written.
+    /// The Secret with the CA of --webhook-service. confpin creates it if it does not exist; a Secret that confpin did not
+    /// create is used but never written.
     #[arg(long, env = "CONFPIN_CA_SECRET", value_name = "NAME", default_value = "confpin-ca", help_heading = "TLS")]
     pub ca_secret: ObjectName,
 
-    /// How long a CA of --webhook-service is valid. It is replaced two thirds into its life.
+    /// How long a CA of --webhook-service is valid. confpin replaces it after two thirds of this time.
     #[arg(long, env = "CONFPIN_CA_LIFE", value_name = "DURATION", default_value = "8760h", help_heading = "TLS")]
     pub ca_life: Period,
 
-    /// How long a serving certificate of --webhook-service is valid. It is replaced two thirds into its life.
+    /// How long a serving certificate of --webhook-service is valid. confpin replaces it after two thirds of this time.
     #[arg(
         long,
         env = "CONFPIN_CERTIFICATE_LIFE",
@@ -60,11 +60,11 @@ pub struct Args {
     )]
     pub certificate_life: Period,
 
-    /// Serve only clients whose certificate is of one of these CAs, PEM.
+    /// Serve only clients with a certificate signed by one of these CAs, PEM.
     #[arg(long, env = "CONFPIN_CLIENT_CA", value_name = "FILE", help_heading = "TLS")]
     pub client_ca: Option<PathBuf>,
 
-    /// The kubeconfig to use, instead of the pod's service account or the usual places.
+    /// The kubeconfig to use, instead of the pod's service account or the default locations.
     #[arg(long, env = "CONFPIN_KUBECONFIG", value_name = "FILE", help_heading = "Cluster")]
     pub kubeconfig: Option<PathBuf>,
 
@@ -72,26 +72,26 @@ pub struct Args {
     #[arg(long, env = "CONFPIN_CONTEXT", value_name = "NAME", help_heading = "Cluster")]
     pub context: Option<String>,
 
-    /// The namespace that confpin is installed in, where its Secret and its Lease are; else that of its service account, or of
-    /// the kubeconfig's context.
+    /// The namespace that confpin is installed in, with its Secret and its Lease; by default that of its service account, or
+    /// of the kubeconfig's context.
     #[arg(long, env = "CONFPIN_NAMESPACE", value_name = "NAME", help_heading = "Cluster")]
     pub namespace: Option<String>,
 
-    /// Serve only this namespace, with the rights of a Role in it and no ClusterRole; without the option all are served. May
-    /// be repeated, or be a list.
+    /// Serve only this namespace, with a Role in it and no ClusterRole; the default is all namespaces. Repeatable; accepts a
+    /// list.
     #[arg(long, env = "CONFPIN_WATCH_NAMESPACE", value_name = "NAME", value_delimiter = ',', help_heading = "Cluster")]
     pub watch_namespace: Vec<ObjectName>,
 
-    /// Reconcile only while holding this Lease, so that of several replicas one does. Needs --identity.
+    /// Reconcile only while holding this Lease, so that only one of several replicas reconciles. Requires --identity.
     #[arg(long, env = "CONFPIN_LEASE", value_name = "NAME", requires = "identity", help_heading = "Cluster")]
     pub lease: Option<ObjectName>,
 
-    /// This replica's name in the Lease: the pod's.
+    /// The name of this replica in the Lease, usually the pod's name.
     #[arg(long, env = "CONFPIN_IDENTITY", value_name = "NAME", help_heading = "Cluster")]
     pub identity: Option<String>,
 
-    /// Whether this process reconciles. With false it only answers admissions, and another one must give snapshots their
-    /// owners and follow sources.
+    /// Whether this process reconciles. With false it only answers admissions, and another process must set the owners of
+    /// snapshots and follow sources.
     #[arg(
         long,
         env = "CONFPIN_RECONCILE",
@@ -102,7 +102,7 @@ pub struct Args {
     )]
     pub reconcile: bool,
 
-    /// What a workload gets that cannot be pinned: refused, or admitted as it is, with a warning.
+    /// What to do when a workload cannot be pinned: reject the request, or admit it unpinned with a warning.
     #[arg(
         long,
         env = "CONFPIN_ON_ERROR",
@@ -113,12 +113,12 @@ pub struct Args {
     )]
     pub on_error: OnError,
 
-    /// How long after a workload was decided a change of its ConfigMaps still refreshes it, for those that are applied just
-    /// after it; 0 turns this off.
+    /// How long after admission a workload still picks up changes to its ConfigMaps, so that ConfigMaps applied right after
+    /// it are included. 0 disables this.
     #[arg(long, env = "CONFPIN_SETTLE", value_name = "DURATION", default_value = "30s", help_heading = "Pinning")]
     pub settle: Period,
 
-    /// How long a snapshot that nothing names is kept.
+    /// How long an unreferenced snapshot is kept.
     #[arg(
         long,
         env = "CONFPIN_ORPHAN_GRACE",
@@ -138,11 +138,12 @@ pub struct Args {
     )]
     pub min_interval: Period,
 
-    /// A ConfigMap that is never pinned, in any namespace; added to the built-in ones. May be repeated, or be a list.
+    /// A ConfigMap that is never pinned, in any namespace; added to the built-in list. Repeatable; accepts a list.
     #[arg(long, env = "CONFPIN_EXEMPT_NAME", value_name = "NAME", value_delimiter = ',', help_heading = "Pinning")]
     pub exempt_name: Vec<ObjectName>,
 
-    /// ConfigMaps with this label or annotation are never pinned; added to the built-in ones. May be repeated, or be a list.
+    /// ConfigMaps with this label or annotation are never pinned; added to the built-in list. Repeatable; accepts
+    /// a list.
     #[arg(
         long,
         env = "CONFPIN_EXEMPT_LABEL",
@@ -152,8 +153,8 @@ pub struct Args {
     )]
     pub exempt_label: Vec<Mark>,
 
-    /// The most distinct ConfigMaps that one pod template may name; each costs a read and perhaps a write within the time
-    /// that the API server grants.
+    /// Maximum number of distinct ConfigMaps that one pod template may reference; each costs a read and possibly a write
+    /// within the timeout of the API server.
     #[arg(long, env = "CONFPIN_MAX_REFERENCES", value_name = "NUMBER", default_value = "256", help_heading = "Limits")]
     pub max_references: usize,
 
@@ -162,17 +163,17 @@ pub struct Args {
     #[arg(long, env = "CONFPIN_MAX_BODY", value_name = "SIZE", default_value = "16Mi", help_heading = "Limits")]
     pub max_body: ByteSize,
 
-    /// The most requests that are worked on at a time; others wait, within the time they are granted.
+    /// Maximum number of concurrent requests; others wait, within their timeout.
     // An API server runs at most 200 mutating requests at a time by default, of which only those that change a template in a
     // labelled namespace come here. Memory is at worst this many bodies of the largest size, and in practice a hundredth of it.
     #[arg(long, env = "CONFPIN_MAX_CONCURRENT", value_name = "NUMBER", default_value = "64", help_heading = "Limits")]
     pub max_concurrent: usize,
 
-    /// How long the process reports itself unready before it refuses connections, so that endpoints can follow.
+    /// How long the process reports itself unready before it refuses connections, so that endpoints are updated first.
     #[arg(long, env = "CONFPIN_DRAIN", value_name = "DURATION", default_value = "5s", help_heading = "Limits")]
     pub drain: Period,
 
-    /// How log lines are written.
+    /// Format of log lines.
     #[arg(
         long,
         env = "CONFPIN_LOG_FORMAT",
@@ -183,7 +184,7 @@ pub struct Args {
     )]
     pub log_format: LogFormat,
 
-    /// What is logged: a level, or directives such as info,confpin=debug.
+    /// Log filter: a level, or directives such as info,confpin=debug.
     #[arg(long, env = "CONFPIN_LOG", value_name = "FILTER", default_value = "info", help_heading = "Logging")]
     pub log: String,
 }

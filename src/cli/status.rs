@@ -47,7 +47,7 @@ pub async fn run(args: Args) -> Result<End, Error> {
     }
     let sources = sources_to_read(&facts);
     facts.read(&cluster, sources).await;
-    // Of one namespace everything is told; of all, only what confpin has to do with.
+    // One namespace is shown whole; of all namespaces, only those with pinned workloads or the label.
     let status = status(&facts, &args.exempt.exemptions(), namespace.is_some(), |_| true);
     let one = target.is_some();
     args.output.print(&status, |wide| text(&status, namespace.is_none(), one, wide))?;

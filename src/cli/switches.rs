@@ -70,7 +70,7 @@ pub async fn opt_in(args: Args) -> Result<End, Error> {
     set(&args, &target, &patch, "opted in", then).await
 }
 
-/// Has a workload, or all of a namespace, follow its sources, or no more.
+/// Makes a workload, or all workloads of a namespace, follow its sources, or stop following them.
 ///
 /// # Errors
 /// When the object is a ConfigMap, there is none, or it may not be changed.
@@ -82,7 +82,7 @@ pub async fn on_change(OnChangeArgs { args, off }: OnChangeArgs) -> Result<End, 
     let value = if off { Value::Null } else { meta::ON_CHANGE.into() };
     let patch = json!({"metadata": {"annotations": {meta::ROLLOUT: value}}});
     let (done, then) = match off {
-        true => ("follows its sources no more", "a change of a ConfigMap alone rolls nothing"),
+        true => ("no longer follows its ConfigMaps", "changing a ConfigMap alone no longer triggers a rollout"),
         false => ("follows its sources", "a change of a ConfigMap that it is pinned to rolls it out"),
     };
     set(&args, &target, &patch, done, then).await

@@ -65,7 +65,7 @@ impl Error {
 
     /// Whether the same request may succeed a moment later: no answer, too many requests, or a server's error. So may one
     /// that was not authenticated (401): an API server that has just started does not know the tokens of service accounts
-    /// yet, and a token that has expired is read anew.
+    /// yet, and a token that has expired is read again.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

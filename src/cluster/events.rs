@@ -34,7 +34,7 @@ impl Events {
         Self(Recorder::new(cluster.client(), Reporter { controller: meta::FIELD_MANAGER.to_owned(), instance }))
     }
 
-    /// Publishes a notice. That it could not be is logged and no more: nothing depends on it.
+    /// Publishes a notice. A failure is only logged: nothing depends on the Event.
     pub async fn publish(&self, about: &About<'_>, notice: &Notice) {
         let reference = ObjectReference {
             api_version: Some(about.kind.api_version()),

@@ -15,7 +15,7 @@ const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .without_max_times()
     .with_jitter();
 
-/// How long a request without a deadline is tried again: whoever asked tries again later anyway.
+/// How long a request without a deadline is retried: its caller tries again later anyway.
 const RETRIES: Duration = Duration::from_secs(5);
 
 /// The shortest time that an attempt is given, where the deadline is not closer than that.
@@ -26,7 +26,7 @@ const SHORTEST: Duration = Duration::from_millis(500);
 pub struct Patience {
     /// The longest that one attempt may take.
     pub attempt: Duration,
-    /// When the answer is of no more use to anybody.
+    /// When the answer is no longer of use.
     pub deadline: Option<Instant>,
     /// Whether to try again.
     pub retries: bool,

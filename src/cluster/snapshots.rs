@@ -18,7 +18,7 @@ use crate::pin::uid::Uid;
 pub enum Write<T = ()> {
     /// It was done.
     Done(T),
-    /// The object is gone, exists already or is another one than expected: read again and decide anew.
+    /// The object is gone, exists already or is another one than expected: read and decide again.
     Outdated,
 }
 

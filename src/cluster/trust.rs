@@ -22,7 +22,7 @@ use crate::pin::webhook_configuration::NAME;
 /// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/>).
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", meta::FIELD_MANAGER);
 
-/// Whether confpin made a Secret. One of somebody else's is read and never written.
+/// Whether confpin created a Secret. A foreign Secret is read and never written.
 #[must_use]
 pub fn is_ours(secret: &Secret) -> bool {
     secret.metadata.labels.as_ref().is_some_and(|labels| labels.get(MANAGED_BY.0).is_some_and(|by| by == MANAGED_BY.1))

@@ -120,10 +120,10 @@ impl<const IS_WHOLE: bool> Resource for Watched<IS_WHOLE> {
 }
 
 impl Cluster {
-    /// Watches a kind in one namespace or in all: what there is, and then what changes, of those that `labels` selects. What
+    /// Watches a kind in one namespace or in all: the existing objects, then changes, of those that `labels` selects. What
     /// fails is tried again after a pause.
     ///
-    /// What there is comes by the watch itself, where the API server can (`WatchList`, by default from Kubernetes 1.34,
+    /// The existing objects arrive by the watch itself if the API server supports that (`WatchList`, by default from Kubernetes 1.34,
     /// <https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists>), and else by a list in pages.
     pub fn watch<const IS_WHOLE: bool>(
         &self,
@@ -139,7 +139,7 @@ impl Cluster {
     }
 }
 
-/// Whether an API server does not know how to begin a watch with what there is: it calls that invalid.
+/// Whether an API server does not support a watch that begins with the existing objects: it calls that invalid.
 fn is_unsupported<T>(event: &watcher::Result<T>) -> bool {
     matches!(event, Err(watcher::Error::WatchStartFailed(kube::Error::Api(status))) if status.code == 422)
 }

@@ -2,7 +2,7 @@
 //!
 //! Arguments arrive typed (see [`value`]); the rules that span several of them are here, so that whatever is refused is
 //! refused before any port is bound, with a message that names the option. Reading the files that are named is not done here:
-//! that belongs to whoever uses them.
+//! that belongs to their users.
 
 pub mod value;
 
@@ -79,7 +79,7 @@ pub struct Config {
 /// Where the serving certificate comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Certificates {
-    /// Two PEM files that somebody else keeps, such as cert-manager through a mounted Secret.
+    /// Two PEM files that another program maintains, such as cert-manager through a mounted Secret.
     Files {
         /// The certificate, its chain behind it.
         cert: PathBuf,
@@ -117,7 +117,7 @@ pub struct ClusterAccess {
     pub context: Option<String>,
 }
 
-/// ConfigMaps that are left alone, **added** to the built-in list: an option that replaced it would make whoever exempts one
+/// ConfigMaps that are left alone, **added** to the built-in list: an option that replaced it would make a user who exempts one
 /// more name pin `kube-root-ca.crt`, whose rotation every pod has to see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exempt {

@@ -1,5 +1,5 @@
 //! The types of single arguments: each parses itself from text, or says what is wrong and what would be right.
-//! The option's name is put in front by whoever parses the command line.
+//! The parser of the command line prepends the option's name.
 
 use std::fmt;
 use std::str::FromStr;

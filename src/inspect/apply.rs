@@ -24,7 +24,7 @@ const MERGED: [(&str, &str); 9] = [
 /// Fields whose values are quantities, which the API server writes in its own way.
 const QUANTITIES: [&str; 5] = ["requests", "limits", "sizeLimit", "divisor", "storage"];
 
-/// The stored value with the manifest's fields. What the last apply had and the manifest has no more is removed. A custom
+/// The stored value with the manifest's fields. Fields that the last apply had and the manifest no longer has are removed. A custom
 /// resource's lists are replaced as a whole, since nothing tells how to merge them.
 #[must_use]
 pub fn applied(kind: &WorkloadKind, stored: &Value, wanted: &Value, last: &Value) -> Value {
@@ -73,7 +73,7 @@ fn merge_lists(field: &str, stored: &[Value], wanted: &[Value], last: &Value) ->
             None => item.clone(),
         }
     });
-    // Others' items stay; those of the last apply that the manifest has no more do not.
+    // Items of other clients stay; those of the last apply that the manifest no longer has do not.
     let others = stored.iter().filter(|item| find(wanted, item).is_none() && find(last_items, item).is_none());
     merged.chain(others.cloned()).collect()
 }

@@ -23,7 +23,7 @@ pub struct Version {
 /// What one side names, by source.
 pub type Side = BTreeMap<String, Version>;
 
-/// What differs of one source. It shows content: whoever asked may read it.
+/// What differs of one source. It shows content: the user may read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceDiff {
     /// The source.

@@ -124,7 +124,9 @@ fn sentences(facts: &Facts, seen: &Seen, using: &Use, record: Option<&Record>, f
             format!("Pinned to {name}; {source} is gone. Pods run, restart and scale on the snapshot.")
         }
         State::Lost => {
-            format!("The template names {name}, which somebody deleted: new pods cannot start. Roll out anew.")
+            format!(
+                "The template references {name}, which was deleted: new pods cannot start. Roll out the workload again."
+            )
         }
         State::Missing => format!("{source} does not exist: pods wait for it. confpin pins it once it is there."),
         State::Absent => format!("{source} does not exist, and the reference is optional."),

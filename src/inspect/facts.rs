@@ -1,4 +1,4 @@
-//! Gathers what the cluster shows, with `get` and `list` only. What may not be read is told, and the rest goes on.
+//! Reads the state of the cluster, with `get` and `list` only. Missing rights are reported, and the rest is still read.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,7 +1,7 @@
 //! What people ask about their workloads: which revision runs which configuration, and what an apply would change.
 //!
 //! Facts are gathered with a reader's rights ([`facts`]), and from them pure functions make the answers that
-//! [`crate::cli`] prints. What confpin would do is never worked out anew here: [`crate::pin`] decides.
+//! [`crate::cli`] prints. No rule is repeated here: [`crate::pin`] decides what confpin would do.
 
 pub mod age;
 pub mod apply;

@@ -67,9 +67,9 @@ pub async fn step(
 pub enum Progress {
     /// All pods are of the current template.
     Done,
-    /// It is under way, or waits for somebody; in words.
+    /// In progress, or waiting for a person; in words.
     Waiting(String),
-    /// It does not roll out before somebody resumes it.
+    /// The rollout does not continue until it is resumed.
     Paused,
     /// It has failed; in words.
     Failed(String),

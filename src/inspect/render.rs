@@ -32,7 +32,7 @@ pub enum Error {
     Yaml(String),
 }
 
-/// Manifests with snapshots in place of sources.
+/// Manifests with snapshots instead of sources.
 #[derive(Debug)]
 pub struct Rendered {
     /// The text of all files, one stream of documents.
@@ -125,7 +125,7 @@ fn added<'a>(file: &'a File, snapshots: &BTreeMap<Key, (Key, ConfigMap)>) -> Res
     Ok(found)
 }
 
-/// What admission would tell the client, in the words of somebody who has no cluster.
+/// The warnings of admission, in words for a user without a cluster.
 fn told(warning: &Warning) -> String {
     match warning {
         Warning::SourceMissing { name } => format!("ConfigMap {name} is not in the files, so its name stays"),

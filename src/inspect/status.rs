@@ -44,7 +44,7 @@ pub enum State {
 }
 
 impl State {
-    /// Whether somebody should look at it: what runs is not what the sources say, or does not run at all.
+    /// Whether the workload needs attention: it does not run with the current sources, or does not run at all.
     #[must_use]
     pub fn needs_attention(self) -> bool {
         matches!(self, Self::Behind | Self::Lost | Self::Missing | Self::Unpinned)

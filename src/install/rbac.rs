@@ -1,4 +1,4 @@
-//! The rights that confpin needs, and no more: what [`crate::cluster`] and the watches do. The tests take the audit log
+//! The rights that confpin needs, and no others: what [`crate::cluster`] and the watches do. The tests take the audit log
 //! of the whole suite for the measure: nothing refused, nothing granted in vain.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};

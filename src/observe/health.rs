@@ -1,4 +1,4 @@
-//! Whether the process lives and whether it is ready: named conditions, each set by whoever knows.
+//! Whether the process lives and whether it is ready: named conditions, each set by the part of the program that knows.
 //!
 //! How it is asked over HTTP is [`crate::webhook::server::admin`]'s.
 

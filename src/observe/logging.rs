@@ -22,7 +22,7 @@ pub enum Error {
         /// What is wrong with it.
         source: ParseError,
     },
-    /// Somebody else logs already.
+    /// A logger is already installed.
     #[error("failed to set up logging")]
     Init(#[source] TryInitError),
 }

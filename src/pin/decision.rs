@@ -106,7 +106,7 @@ impl Question<'_> {
     }
 
     /// A snapshot stands for the source that it records. A name that nothing has any more stands for the source
-    /// that the workload's record tells, if it could be a snapshot's: somebody deleted the snapshot.
+    /// that the workload's record has, if it could be a snapshot's: the snapshot was deleted.
     fn identify(&self, name: &str, facts: &Facts) -> Identity {
         let source = match facts.configmaps.get(name) {
             Some(Some(configmap)) => snapshot::recognise(configmap).map(|provenance| provenance.source),
@@ -181,7 +181,7 @@ impl Question<'_> {
         }
     }
 
-    /// Keeps each snapshot name that `uses` have. A snapshot that is gone is made again if `source` still has its
+    /// Keeps each snapshot name that `uses` have. A snapshot that is gone is recreated if `source` still has its
     /// content.
     fn keep(&self, plan: &mut Plan, facts: &Facts, source: Option<&Source>, uses: &[(usize, &Reference, bool)]) {
         let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -242,7 +242,7 @@ impl Pin {
     }
 }
 
-/// What is to be done, but for the names of the snapshots: whether a name is free shows only when it is used.
+/// The decision, except for the names of the snapshots: whether a name is free shows only when it is used.
 #[derive(Debug)]
 pub struct Plan<'a> {
     request: &'a Request,

@@ -1,6 +1,6 @@
 //! Every label, annotation and name that confpin writes or reads on Kubernetes objects, once.
 
-/// What all of confpin's labels and annotations begin with, but for claims.
+/// Prefix of all labels and annotations of confpin, except for claims.
 pub const PREFIX: &str = "confpin.dev/";
 
 /// Namespace label, and annotation on namespaces, workloads and ConfigMaps.

@@ -25,9 +25,9 @@ pub enum Reason {
     Kept,
     /// A source does not exist.
     SourceMissing,
-    /// A snapshot that somebody deleted was made again.
+    /// A deleted snapshot was recreated.
     Healed,
-    /// A snapshot that somebody deleted cannot be made again.
+    /// A deleted snapshot cannot be recreated.
     SnapshotLost,
     /// The workload was admitted without being pinned.
     NotPinned,
@@ -36,7 +36,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether somebody should do something about it.
+    /// Whether the notice calls for action.
     #[must_use]
     pub fn is_warning(self) -> bool {
         matches!(self, Self::SourceMissing | Self::SnapshotLost | Self::NotPinned | Self::Refused)

@@ -42,7 +42,7 @@ pub struct WorkloadState {
     pub template: TemplateDigest,
     /// `status.currentPodHash` of a Rollout.
     pub pod_hash: Option<Box<str>>,
-    /// The Deployment whose template this Rollout uses in place of its own.
+    /// The Deployment whose template this Rollout uses (`workloadRef`).
     pub workload_ref: Option<Arc<str>>,
     /// The generation of that Deployment that the Rollout's controller has dealt with.
     pub observed_workload_generation: i64,

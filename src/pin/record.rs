@@ -16,7 +16,7 @@ pub struct Record(pub BTreeMap<String, Option<ContentHash>>);
 
 impl Record {
     /// Reads the annotation's text. Entries that confpin could not have written are passed over: the next decision
-    /// writes the record anew.
+    /// writes the record again.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let entries: BTreeMap<String, Option<String>> = serde_json::from_str(text).unwrap_or_default();
@@ -32,7 +32,7 @@ impl Record {
     }
 
     /// The source that `name` stands for although nothing has that name any more, if it could be a snapshot's of one
-    /// of the sources: somebody deleted the snapshot.
+    /// of the sources: the snapshot was deleted.
     #[must_use]
     pub fn source_of(&self, name: &str) -> Option<String> {
         // A source that is missing can have such a name too; its own record says so.

@@ -31,7 +31,7 @@ impl Feed {
     ) {
         let metrics = &self.reconciler.metrics;
         let watch = metrics.watch(name);
-        // All that there are, but for the first list: before it nothing is known that could be gone.
+        // Except for the first list: before it, the index has no object that could be gone.
         let mut seen: Option<HashSet<Key>> = None;
         let mut begun = self.is_listed(name);
         let mut events = std::pin::pin!(events);

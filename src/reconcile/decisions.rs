@@ -57,7 +57,7 @@ impl Decisions {
 
     fn note(&mut self, workload: WorkloadKey, sources: Record, is_refresh: bool, now: Instant) {
         // A refresh does not begin a new time of its own: a source that changes again and again would be followed for
-        // ever. It goes on with the time that its workload has.
+        // ever. It keeps the time of its workload.
         let at = match self.decided.get(&workload) {
             Some((at, _)) if is_refresh => *at,
             None if is_refresh => return,

@@ -14,7 +14,7 @@ pub(super) struct Most {
     pub(super) of_group: usize,
 }
 
-/// What has a turn and what waits for one. Groups take turns; within one, whoever asked first is first.
+/// What has a turn and what waits for one. Groups take turns; within one, the key that asked first is first.
 #[derive(Debug)]
 pub(super) struct Fair<K> {
     most: Most,

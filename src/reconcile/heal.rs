@@ -1,4 +1,4 @@
-//! Healing: a snapshot that a template names and that is gone is made again, if its source still has the content.
+//! Healing: a referenced snapshot that was deleted is recreated if its source still has the content.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Looked {
 
 impl Reconciler {
     /// Looks after a ConfigMap that is named and that the watch does not show as a snapshot: most are sources, some are
-    /// snapshots that somebody deleted.
+    /// snapshots that were deleted.
     pub(super) async fn heal(&self, key: &Key) -> Result<(), Error> {
         let (workloads, sources) = self.concerned(key);
         if sources.is_empty() || !self.looked().take(key, Instant::now()) {
@@ -63,8 +63,8 @@ impl Reconciler {
             return Ok(());
         }
         let note = format!(
-            "snapshot {} was deleted and its content is gone: revisions that name it cannot start new pods; roll out \
-             anew, for example by kubectl rollout restart",
+            "snapshot {} was deleted and its content is gone: revisions that reference it cannot start new pods; \
+             roll out the workload again, for example by kubectl rollout restart",
             key.name
         );
         tracing::warn!(namespace = %key.namespace, snapshot = %key.name, "a snapshot that is named is gone");

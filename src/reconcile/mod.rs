@@ -1,5 +1,5 @@
 //! The reconciler: gives snapshots their owners, collects those that nothing ever owned, makes those again that
-//! somebody deleted, and asks for a refresh where sources call for it.
+//! were deleted, and asks for a refresh where sources call for it.
 //!
 //! Watches feed an index of workloads, holders and snapshots. Every event puts the snapshots that it concerns on a queue,
 //! from which [`work`] hands each to [`owners::reconcile`], one at a time a snapshot; and workloads that follow their

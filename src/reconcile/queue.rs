@@ -31,7 +31,7 @@ pub(super) struct Isolation<'a> {
 
 /// Takes up each key `quiet` after it is first asked for: once, however often it is asked for meanwhile, by one turn at a
 /// time, and by at most `most` turns of all keys. A turn returns after which time there is to be another. After one that
-/// panics, its key has another one later, and all others go on.
+/// panics, its key has another turn later, and all others continue.
 ///
 /// What kube's `applier` does, for what is no object of Kubernetes, and fairly. It returns never.
 pub(super) async fn work_off<K, F>(

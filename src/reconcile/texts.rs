@@ -29,7 +29,7 @@ impl Texts {
         text
     }
 
-    /// Puts the one text that is equal in the place of each.
+    /// Replaces each text by the shared one that is equal.
     pub(super) fn share<'a>(&mut self, texts: impl IntoIterator<Item = &'a mut Arc<str>>) {
         texts.into_iter().for_each(|text| *text = self.get(text));
     }

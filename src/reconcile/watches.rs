@@ -41,7 +41,7 @@ pub(super) struct Feed {
     pub(super) notices: UnboundedSender<(Arc<WorkloadState>, Notice)>,
     /// The watches that have listed everything once.
     pub(super) listed: Arc<Sender<BTreeSet<&'static str>>>,
-    /// Whether somebody works off the queues. Nothing is put on them before.
+    /// Whether the queues are being processed. Nothing is queued before.
     pub(super) worked: Arc<AtomicBool>,
 }
 
@@ -92,7 +92,7 @@ impl Feed {
                 Change::Put(object) => {
                     vec![self.put_snapshot(SnapshotState::new(object.meta(), Timestamp::now()))]
                 }
-                // Somebody may still name it.
+                // A workload or holder may still reference it.
                 Change::Gone(object) => {
                     let key = key_of(&object);
                     self.reconciler.index().remove_snapshot(&key);

@@ -44,7 +44,7 @@ pub async fn run(
             }
         }
     });
-    // None of them ends by itself, but for a mistake: then the program is to end, and not to go on without.
+    // No task ends by itself, except for a bug: then the program must exit, rather than continue without the task.
     tokio::select! {
         () = stop.cancelled() => {}
         ended = tasks.join_next() => tracing::error!(?ended, "a part of the reconciler ended"),

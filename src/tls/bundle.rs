@@ -12,7 +12,7 @@ use super::Validity;
 pub struct Bundle(Vec<CertificateDer<'static>>);
 
 impl Bundle {
-    /// The certificates of PEM text. What is no certificate is left out: a bundle that somebody has damaged is still to be
+    /// The certificates of PEM text. What is no certificate is left out: a damaged bundle is still to be
     /// compared with, and its good part is still good.
     #[must_use]
     pub fn from_pem(text: &[u8]) -> Self {

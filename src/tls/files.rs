@@ -1,4 +1,4 @@
-//! A certificate and a key that somebody else keeps in two files.
+//! A certificate and a key in two files that another program maintains.
 //!
 //! They are polled. The kubelet replaces a mounted Secret by swapping a symbolic link two directories up, of which a watch on
 //! the files sees nothing.

@@ -82,7 +82,7 @@ impl Keeper {
         self.resolver.clone()
     }
 
-    /// The CA that clients have to trust, PEM; `None` when the certificate is somebody else's, who knows its CA.
+    /// The CA that clients have to trust, PEM; `None` when the certificate comes from files, whose owner knows its CA.
     pub fn ca_pem(&self) -> Option<&str> {
         match &self.source {
             Source::Files(_) => None,

@@ -12,7 +12,7 @@ use crate::tls::Error;
 use crate::tls::authority::Authority;
 use crate::tls::bundle::Bundle;
 
-/// The signer's certificate and key: the names of a Secret of type `kubernetes.io/tls`, so that a CA of somebody else's, such
+/// The signer's certificate and key: the names of a Secret of type `kubernetes.io/tls`, so that a foreign CA, such
 /// as cert-manager's, is found in its Secret too.
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";

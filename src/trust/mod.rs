@@ -1,7 +1,7 @@
 //! Certificates of an installation in a cluster: one CA in a Secret, of which each replica signs a short-lived serving
 //! certificate for itself, in memory; and the API server's trust in it.
 //!
-//! Each replica does the same, and none has to be there: whoever sees first that something is due does it, in one write that
+//! Every replica does the same, and none is required: the first replica to find a step due does it, in one write that
 //! fails for all others. `plan` says what is due, `held` what the Secret holds.
 //!
 //! A Secret that is gone or broken is written again, from what this replica still knows if it can be, so that nothing
@@ -169,7 +169,7 @@ impl Steward {
         self.serve(&held, now)?;
         self.publish(&held).await?;
         if let Some(serving) = &self.serving {
-            // Once met it stays so: taking every replica away because somebody damaged the configuration for a moment helps
+            // Once met it stays so: removing every replica because the configuration was damaged for a moment helps
             // nobody.
             if self.live.as_ref().is_some_and(|live| live.trusts(&serving.issuer)) {
                 self.trusted.set(true);

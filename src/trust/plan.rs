@@ -71,7 +71,7 @@ pub(super) struct Serving {
 ///
 /// - Two thirds into the signer's life, a next CA is made, and so trusted.
 /// - A quarter of the rest later, and not before it is trusted, it becomes the signer.
-/// - What `serving` is of stays trusted, whatever somebody did to the Secret; what has expired does not.
+/// - The CA of `serving` stays trusted, whatever happened to the Secret; expired certificates do not.
 ///
 /// # Errors
 ///

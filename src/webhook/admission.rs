@@ -165,7 +165,7 @@ async fn make_snapshots(
 ) -> Result<Vec<(String, Made)>, Refusal> {
     let preferred: Vec<_> = plan.pins.iter().filter_map(|pin| pin.candidates.first().cloned()).collect();
     if !plan.decide(&preferred).changes_template {
-        // The usual `kubectl apply` of an unchanged manifest. All that it needs is there, unless somebody deleted it.
+        // The usual `kubectl apply` of an unchanged manifest. All its snapshots exist, unless one was deleted.
         let stand: Vec<_> = at_once(plan.pins.iter().map(|pin| snapshots.stands(pin))).try_collect().await?;
         if !stand.contains(&false) {
             return Ok(preferred.into_iter().map(|name| (name, Made::Nothing)).collect());

@@ -1,7 +1,7 @@
 //! The wire format of admission reviews, `admission.k8s.io/v1`
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>).
 //!
-//! Own types in place of kube's: these decode only what is used of the objects, and write the patch as the base64
+//! Own types instead of kube's: these decode only what is used of the objects, and write the patch as the base64
 //! text that the API server reads (kube issue 1781).
 
 use std::collections::BTreeMap;

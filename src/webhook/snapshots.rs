@@ -106,7 +106,7 @@ impl Snapshots<'_> {
 
     /// `None` when a foreign object has the name.
     async fn make_as(&self, name: &str, pin: &Pin, claim: &Claim) -> Result<Option<Made>, Error> {
-        // Reading comes first. To create at a venture would save a read, but a quota charges even for a creation that
+        // Reading comes first. Creating optimistically would save a read, but a quota charges even for a creation that
         // ends in a conflict, and at its limit refuses it: then a snapshot that exists could not be used.
         let mut found = self.read(name).await?;
         for _ in 0..ROUNDS {

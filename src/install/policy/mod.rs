@@ -150,7 +150,7 @@ fn same_fields(fields: &[&str]) -> String {
     same.collect::<Vec<_>>().join(" && ")
 }
 
-/// Whether two maps are equal but for the keys `k` that `except` holds of.
+/// Whether two maps are equal except for the keys `k` that `except` holds of.
 fn same_entries(new: &str, old: &str, except: &str) -> String {
     format!("{new}.all(k, {except} || (k in {old} && {new}[k] == {old}[k])) && {old}.all(k, {except} || k in {new})")
 }

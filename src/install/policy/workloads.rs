@@ -54,7 +54,7 @@ fn optional_path(fields: &[&str]) -> String {
     fields.iter().flat_map(|field| [".?", field]).collect()
 }
 
-/// Whether the spec is as it was, but for the pod template in it, and that but for its own spec.
+/// Whether the spec is unchanged except for the pod template's spec.
 fn same_besides_template(kind: &WorkloadKind) -> String {
     let level = |end: usize| {
         let path = optional_path(&kind.template[..end]);
@@ -85,7 +85,7 @@ fn volumes(pod: &str) -> String {
     )
 }
 
-/// Whether a pod's containers of one sort are the same, and in the same order, but for the names of ConfigMaps.
+/// Whether a pod's containers of one sort are the same, and in the same order, except for the names of ConfigMaps.
 fn same_containers(field: &str) -> String {
     let [new, old] = ["variables.pod", "variables.oldPod"].map(|pod| format!("{pod}.?{field}.orValue([])"));
     let others = same_entries("c", "o", "k in [\"env\", \"envFrom\"]");

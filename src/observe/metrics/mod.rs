@@ -159,7 +159,7 @@ impl Metrics {
         self.orphans_deleted.inc();
     }
 
-    /// A snapshot that was gone was made again.
+    /// A deleted snapshot was recreated.
     pub fn healed(&self) {
         self.snapshots_healed.inc();
     }

@@ -40,7 +40,7 @@ impl Metrics {
         );
         registry.register_with_unit(
             "ca_expiry_timestamp",
-            "When the CA that signs serving certificates expires, since the epoch; 0 where somebody else keeps it",
+            "When the CA that signs serving certificates expires, in seconds since the epoch; 0 if confpin has no CA",
             Unit::Seconds,
             self.ca_expiry.clone(),
         );
@@ -70,7 +70,7 @@ impl Metrics {
             "Snapshots deleted since nothing names them",
             self.orphans_deleted.clone(),
         );
-        registry.register("snapshots_healed", "Snapshots that were gone and made again", self.snapshots_healed.clone());
+        registry.register("snapshots_healed", "Deleted snapshots recreated", self.snapshots_healed.clone());
         registry.register("refreshes", "Refreshes that the reconciler asked for, by cause", self.refreshes.clone());
         registry.register(
             "refreshes_delayed",
@@ -84,7 +84,7 @@ impl Metrics {
         );
         registry.register(
             "watches_listing",
-            "Watches that have not listed everything yet, or do so anew, by watch",
+            "Watches that have not completed their initial list, or list again, by watch",
             self.watches_listing.clone(),
         );
         registry.register("watch_errors", "Errors of watches, by watch", self.watch_errors.clone());

@@ -56,7 +56,7 @@ fn a_watch_lists_until_it_has_listed() {
     other.has_listed();
     assert!(listing().ends_with(" 0"));
     one.failed(&"gone");
-    assert!(listing().ends_with(" 0"), "it goes on from where it was");
+    assert!(listing().ends_with(" 0"), "it continues from where it was");
     one.lists();
     assert!(listing().ends_with(" 1"));
     assert!(line(&metrics, r#"confpin_watch_errors_total{watch="snapshots"}"#).ends_with(" 1"));

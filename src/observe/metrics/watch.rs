@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::Share;
 
-/// A watch, for as long as somebody follows it. It begins by listing.
+/// A watch, for as long as it is followed. It begins with a list.
 #[derive(Debug)]
 pub struct Watch {
     pub(super) name: &'static str,
@@ -15,7 +15,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// It lists everything, for the first time or anew: what is known may be old until it has.
+    /// The watch lists everything, for the first time or again: the index may be stale until it has.
     pub fn lists(&self) {
         self.listing.set(1);
     }

@@ -210,7 +210,7 @@ fn a_rollback_to_a_snapshot_that_was_deleted() {
     let (stored, decision) = namespace.admit(Some(&second), &undone, true);
     assert_eq!(decision.expect("a decision").warnings, []);
     assert_eq!(volume_names(&stored), std::slice::from_ref(&name));
-    assert!(namespace.0.contains_key(&name), "made again: the source still has its content");
+    assert!(namespace.0.contains_key(&name), "recreated: the source still has its content");
 
     namespace.0.remove(&name);
     namespace.put("app", "2");

@@ -34,7 +34,7 @@ const HEADERS: usize = 64;
 /// The most HTTP/2 requests of a connection at a time. A Go client opens another connection for more.
 const STREAMS: u32 = 64;
 
-/// How much of a body is taken before somebody reads it, for each HTTP/2 request.
+/// Bytes of a body that are buffered before the handler reads it, for each HTTP/2 request.
 const STREAM_WINDOW: u32 = 64 << 10;
 
 /// The same for a connection: room for all its requests. With less, requests that wait for their turn, whose bodies nobody

@@ -78,7 +78,7 @@ pub enum Error {
     #[error("failed to serve")]
     Serve(#[source] io::Error),
     /// It ended though nobody had asked it to.
-    #[error("failed to go on serving: the server ended early")]
+    #[error("the server ended early")]
     EndedEarly,
 }
 
@@ -100,7 +100,7 @@ pub struct Server<H> {
 }
 
 impl<H: Handler> Server<H> {
-    /// Serves until `stop`, then drains: the process reports itself unready, goes on for the time of `drain`, in which it asks
+    /// Serves until `stop`, then drains: the process reports itself unready, serves for the time of `drain`, in which it asks
     /// its clients to close their connections, refuses new ones, answers what is in flight, and returns. Dropping the future
     /// closes every connection at once.
     ///

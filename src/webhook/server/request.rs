@@ -21,7 +21,7 @@ use crate::observe::health::Health;
 use crate::observe::labels::Rejection;
 use crate::observe::metrics::Metrics;
 
-/// How long a body may take to arrive, once somebody reads it, however long the request may take: it comes from memory.
+/// How long a body may take to arrive once it is read, however long the request may take: it comes from memory.
 const BODY_READ: Duration = Duration::from_secs(5);
 
 struct Gate<H> {
@@ -32,7 +32,7 @@ struct Gate<H> {
     metrics: Metrics,
 }
 
-/// Why the server answers by itself. The text goes to whoever sent the request: through the API server, to the person whose
+/// Why the server answers by itself. The text goes to the sender of the request: through the API server, to the person whose
 /// workload is not admitted.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
@@ -50,7 +50,7 @@ enum Refused {
     Busy,
     #[error("failed to answer in the time granted; try again")]
     Timeout,
-    #[error("failed to answer by a mistake in confpin, which its log describes")]
+    #[error("internal error in confpin; see its log")]
     Panic,
 }
 
@@ -133,7 +133,7 @@ impl<H: Handler> Gate<H> {
         let read_by = deadlines.handler.min(Instant::now() + BODY_READ);
         let body =
             timeout_at(read_by, read(request.into_body(), self.max_body)).await.map_err(|_| Refused::BodyTimeout)??;
-        // Nothing of the handler is used again that a panic could have left half-done: it starts anew with each request.
+        // Nothing of the handler is used again that a panic could have left half-done: it starts from scratch with each request.
         let answer = AssertUnwindSafe(async { self.handler.review(body, deadlines.handler).await }).catch_unwind();
         match timeout_at(deadlines.server, answer).await {
             Ok(Ok(response)) => Ok(response),

@@ -1,4 +1,4 @@
-//! The API server's trace, for whoever looks for one request in the logs of both.
+//! The API server's trace, to find one request in the logs of both.
 
 use axum::http::HeaderMap;
 use tracing::Span;

@@ -108,7 +108,7 @@ async fn a_certificate_is_replaced_under_load() {
         assert_eq!(peer_certificate(&server).await, expected);
         assert_ne!(expected, first);
     }
-    // The connection that began with the first certificate goes on.
+    // The connection that began with the first certificate stays open.
     assert_eq!(old.request(server.request(PATH)).await.unwrap().status(), StatusCode::OK);
     done.cancel();
     for task in load {
