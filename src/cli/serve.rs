@@ -115,7 +115,7 @@ pub struct Args {
 
     /// How long after admission a workload still picks up changes to its ConfigMaps, so that ConfigMaps applied right after
     /// it are included. 0 disables this.
-    #[arg(long, env = "CONFPIN_SETTLE", value_name = "DURATION", default_value = "30s", help_heading = "Pinning")]
+    #[arg(long, env = "CONFPIN_SETTLE", value_name = "DURATION", default_value = "10s", help_heading = "Pinning")]
     pub settle: Period,
 
     /// How long an unreferenced snapshot is kept.

@@ -14,6 +14,7 @@ use jiff::SignedDuration;
 
 use crate::cli::serve::Args;
 use crate::pin::exempt::{Exemptions, Mark};
+use crate::pin::record::MAX_SOURCES;
 use crate::pin::scope::Scope;
 use crate::trust::Lives;
 use crate::webhook::server::Limits;
@@ -199,10 +200,10 @@ impl TryFrom<Args> for Config {
             "at least 1 request has to be admitted",
         )?;
         at_least(
-            args.max_references > 0,
+            (1..=MAX_SOURCES).contains(&args.max_references),
             "--max-references",
             args.max_references.to_string(),
-            "at least 1 ConfigMap has to be allowed in a template",
+            "at least 1, at most 4096",
         )?;
         at_least(
             args.drain.get() <= DRAIN_MAX,

@@ -26,7 +26,7 @@ fn files_and_defaults() {
     assert_eq!(config.listen.port(), 8443);
     assert_eq!(config.admin_listen.port(), 8080);
     assert_eq!(config.on_error, OnError::Deny);
-    assert_eq!(config.settle, Some(Duration::from_secs(30)));
+    assert_eq!(config.settle, Some(Duration::from_secs(10)));
     assert_eq!(config.orphan_grace, Duration::from_secs(600));
     assert_eq!(config.limits.max_body, 16 << 20);
 }

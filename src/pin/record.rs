@@ -8,21 +8,27 @@ use std::collections::BTreeMap;
 
 use crate::pin::content::ContentHash;
 use crate::pin::kinds::WorkloadKind;
+use crate::pin::references;
 use crate::pin::snapshot;
+
+/// How many sources a record can have. A longer one is not admission's, whose `--max-references` is at most this.
+pub const MAX_SOURCES: usize = 4096;
 
 /// Content hash by source name; `None` for a source that did not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record(pub BTreeMap<String, Option<ContentHash>>);
 
 impl Record {
-    /// Reads the annotation's text. Entries that confpin could not have written are passed over: the next decision
-    /// writes the record again.
+    /// Reads the annotation's text, which any user of the namespace can write. Entries that confpin cannot have written
+    /// are ignored, so that every source is a valid name of a ConfigMap: the next decision writes the record again.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let entries: BTreeMap<String, Option<String>> = serde_json::from_str(text).unwrap_or_default();
         Self(
             entries
                 .into_iter()
+                .filter(|(source, _)| references::is_configmap_name(source))
+                .take(MAX_SOURCES)
                 .filter_map(|(source, hash)| match hash {
                     None => Some((source, None)),
                     Some(hash) => hash.parse().ok().map(|hash| (source, Some(hash))),
@@ -89,5 +95,20 @@ mod tests {
         for text in ["", "x", "[]", r#"{"a":1}"#, r#"{"a":"12"}"#] {
             assert_eq!(Record::parse(text), Record::default());
         }
+    }
+
+    /// They reach the paths of requests.
+    #[test]
+    fn sources_are_names_of_configmaps() {
+        for source in ["", "../../secrets/key", "a?watch=1", "a b", "A", "a/b", "ä", &"a".repeat(254)] {
+            let text = serde_json::json!({source: null, "app": null}).to_string();
+            assert_eq!(Record::parse(&text).0.into_keys().collect::<Vec<_>>(), ["app"], "{source}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_sources_is_limited() {
+        let many: serde_json::Map<_, _> = (0..20_000).map(|n| (format!("s{n}"), serde_json::Value::Null)).collect();
+        assert_eq!(Record::parse(&serde_json::Value::Object(many).to_string()).0.len(), MAX_SOURCES);
     }
 }

@@ -9,6 +9,10 @@ use std::sync::Arc;
 
 use crate::pin::content::ContentHash;
 use crate::pin::record::Record;
+use crate::pin::snapshot;
+
+/// Distinguishes the value of a refresh that had no effect from the next attempt.
+const AGAIN: &str = ",again";
 
 /// A source as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,19 +50,34 @@ pub struct Refresh {
     pub cause: Cause,
     /// The value for the refresh annotation, `app-config@1234`: the same in every replica that sees the same sources.
     pub value: String,
+    /// Whether the same refresh was requested before, without effect.
+    pub is_repeated: bool,
 }
 
 /// The sources of a record that could be a reason for a refresh: only these need to be read. `names` are the ConfigMaps
-/// that the template names.
+/// that the template references.
 #[must_use]
 pub fn sources_to_read<'a>(record: &'a Record, names: &[Arc<str>], follows: Follows) -> Vec<&'a str> {
-    let all = follows.on_change || follows.settling;
-    record
-        .0
-        .iter()
-        .filter(|(source, hash)| all || waits_for(source, hash.as_ref(), names))
-        .map(|(source, _)| source.as_str())
-        .collect()
+    let could_be_due = |source: &str, recorded: Option<&ContentHash>| {
+        waits_for(source, recorded, names)
+            || (follows.on_change && is_referenced(source, names))
+            || (follows.settling && is_newest(source, recorded, names))
+    };
+    let sources = record.0.iter().filter(|(source, recorded)| could_be_due(source, recorded.as_ref()));
+    sources.map(|(source, _)| source.as_str()).collect()
+}
+
+/// Whether the template references a source, or a snapshot of it. Only a decision rewrites the record, and none follows
+/// when the last reference is removed, so that the record can have sources that the workload no longer uses.
+fn is_referenced(source: &str, names: &[Arc<str>]) -> bool {
+    names.iter().any(|name| **name == *source || snapshot::may_be_of(name, source))
+}
+
+/// Whether the template references the snapshot of the content that the source had at the decision. After an undo it
+/// references an older one, which must stay.
+fn is_newest(source: &str, recorded: Option<&ContentHash>, names: &[Arc<str>]) -> bool {
+    recorded
+        .is_some_and(|hash| snapshot::names(source, hash).iter().any(|own| names.iter().any(|name| **name == **own)))
 }
 
 /// Whether a workload waits for a source: it was missing, and the template names it. With a snapshot's name in its place
@@ -82,24 +101,29 @@ pub fn due(
         .iter()
         .filter_map(|(source, recorded)| {
             let current = sources.get(source)?.as_ref()?;
-            let cause = match () {
-                () if waits_for(source, recorded.as_ref(), names) => Cause::Appeared,
-                () if *recorded == Some(current.hash) => return None,
-                () if follows.on_change => Cause::OnChange,
-                () if follows.settling => Cause::Settle,
-                () => return None,
+            let cause = if waits_for(source, recorded.as_ref(), names) {
+                Cause::Appeared
+            } else if *recorded == Some(current.hash) {
+                return None;
+            } else if follows.on_change && is_referenced(source, names) {
+                Cause::OnChange
+            } else if follows.settling && is_newest(source, recorded.as_ref(), names) {
+                Cause::Settle
+            } else {
+                return None;
             };
             Some((cause, format!("{source}@{}", current.resource_version)))
         })
         .collect();
     let cause = reasons.iter().map(|(cause, _)| *cause).min()?;
     let mut value = reasons.into_iter().map(|(_, value)| value).collect::<Vec<_>>().join(",");
+    let is_repeated = present.is_some_and(|present| present.strip_suffix(AGAIN).unwrap_or(present) == value);
     if present == Some(value.as_str()) {
-        // Asked for already, and the record says that nothing came of it: the webhook was down under failurePolicy
-        // Ignore. Only another value is a change.
-        value.push_str(",again");
+        // Requested before, and the record shows no effect: the webhook was down under failurePolicy Ignore. Only another
+        // value is a change.
+        value.push_str(AGAIN);
     }
-    Some(Refresh { cause, value })
+    Some(Refresh { cause, value, is_repeated })
 }
 
 #[cfg(test)]
@@ -126,6 +150,10 @@ mod tests {
         vec![name.into()]
     }
 
+    fn snapshot_of(value: &str) -> String {
+        snapshot::names("app", &hash(value))[0].clone()
+    }
+
     const NEVER: Follows = Follows { on_change: false, settling: false };
     const ON_CHANGE: Follows = Follows { on_change: true, settling: false };
     const SETTLING: Follows = Follows { on_change: false, settling: true };
@@ -144,7 +172,8 @@ mod tests {
         #[case] follows: Follows,
         #[case] expected: Option<Cause>,
     ) {
-        let refresh = due(&record(recorded), &names("app"), &now(current), follows, None);
+        let template = recorded.map_or_else(|| "app".to_owned(), snapshot_of);
+        let refresh = due(&record(recorded), &names(&template), &now(current), follows, None);
         assert_eq!(refresh.as_ref().map(|refresh| refresh.cause), expected);
         if let Some(refresh) = refresh {
             assert_eq!(refresh.value, "app@7");
@@ -153,9 +182,31 @@ mod tests {
 
     #[test]
     fn a_refresh_that_had_no_effect_is_asked_for_again_by_another_value() {
-        let refresh = |present| due(&record(None), &names("app"), &now(Some("1")), NEVER, present).expect("due").value;
-        assert_eq!(refresh(Some("app@7")), "app@7,again");
-        assert_eq!(refresh(Some("app@7,again")), "app@7");
+        let refresh = |present| {
+            let refresh = due(&record(None), &names("app"), &now(Some("1")), NEVER, present).expect("due");
+            (refresh.value, refresh.is_repeated)
+        };
+        assert_eq!(refresh(None), ("app@7".to_owned(), false));
+        assert_eq!(refresh(Some("app@6")), ("app@7".to_owned(), false));
+        assert_eq!(refresh(Some("app@7")), ("app@7,again".to_owned(), true));
+        assert_eq!(refresh(Some("app@7,again")), ("app@7".to_owned(), true));
+    }
+
+    #[test]
+    fn a_source_that_the_template_no_longer_references_is_no_reason() {
+        for follows in [ON_CHANGE, SETTLING] {
+            let (record, names) = (record(Some("1")), names("other"));
+            assert_eq!(sources_to_read(&record, &names, follows), [""; 0]);
+            assert_eq!(due(&record, &names, &now(Some("2")), follows, None), None);
+        }
+    }
+
+    #[test]
+    fn a_workload_that_was_undone_does_not_settle() {
+        let (record, names) = (record(Some("2")), names(&snapshot_of("1")));
+        assert_eq!(sources_to_read(&record, &names, SETTLING), [""; 0]);
+        assert_eq!(due(&record, &names, &now(Some("3")), SETTLING, None), None);
+        assert_eq!(due(&record, &names, &now(Some("3")), ON_CHANGE, None).map(|it| it.cause), Some(Cause::OnChange));
     }
 
     #[test]
@@ -164,7 +215,9 @@ mod tests {
         record.0.insert("late".into(), None);
         assert_eq!(sources_to_read(&record, &names("late"), NEVER), ["late"]);
         assert_eq!(sources_to_read(&record, &names("late-0123456789"), NEVER), [""; 0]);
-        assert_eq!(sources_to_read(&record, &names("late"), SETTLING), ["app", "late"]);
+        let both = vec![Arc::from("late"), Arc::from(snapshot_of("1"))];
+        assert_eq!(sources_to_read(&record, &both, SETTLING), ["app", "late"]);
+        assert_eq!(sources_to_read(&record, &both, ON_CHANGE), ["app", "late"]);
     }
 
     #[test]

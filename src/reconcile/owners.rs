@@ -30,8 +30,7 @@ impl Reconciler {
     /// When the API server refuses or cannot be asked; the caller tries again.
     pub(super) async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, Error> {
         let Some(snapshot) = self.index().snapshot(key).cloned() else {
-            // Named, and not there as a snapshot.
-            return self.heal(key).await.map(|()| None);
+            return self.heal(key).await;
         };
         // Another object's event came before the snapshot's own: to work on it again would be in vain.
         if self.index().is_superseded(key, &snapshot.version) {

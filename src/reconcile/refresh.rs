@@ -34,6 +34,9 @@ const MOST: Most = Most { all: 32, of_group: 4 };
 /// How many sources of a workload are read at a time.
 const PARALLEL: usize = 8;
 
+/// The longest pause before a refresh that had no effect is requested again. The pause doubles each time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
 /// How long before a refresh that failed is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -54,12 +57,31 @@ struct Refreshes<'a> {
 
 #[derive(Default)]
 struct Memory {
-    /// When each was last refreshed.
-    last: HashMap<WorkloadKey, Instant>,
+    /// The last refresh of each.
+    last: HashMap<WorkloadKey, Last>,
     /// Their moment of settling is over before their turn comes, and they are owed a refresh all the same.
     owed: HashSet<WorkloadKey>,
     /// Those that wait for their turn after another refresh, or a failure.
     delayed: HashSet<WorkloadKey>,
+}
+
+/// The last refresh of a workload.
+struct Last {
+    at: Instant,
+    /// How often in a row it was requested without effect.
+    repeats: u32,
+}
+
+impl Last {
+    /// How long after this refresh there may be another.
+    fn pause(&self, shortest: Duration) -> Duration {
+        if self.repeats == 0 {
+            return shortest;
+        }
+        // --min-interval may be 0.
+        let first = shortest.max(QUIET);
+        first.saturating_mul(2_u32.saturating_pow(self.repeats)).min(LONGEST_PAUSE.max(shortest))
+    }
 }
 
 impl Refreshes<'_> {
@@ -68,8 +90,9 @@ impl Refreshes<'_> {
         let shortest = self.reconciler.settings.min_interval;
         let (rest, settling) = {
             let mut memory = locked(&self.memory);
-            memory.last.retain(|_, at| at.elapsed() < shortest);
-            let rest = memory.last.get(&key).map(|at| shortest.saturating_sub(at.elapsed()));
+            // Kept for longer than the pause: the next attempt must find the number of those before it.
+            memory.last.retain(|_, last| last.at.elapsed() < last.pause(shortest).saturating_mul(2));
+            let rest = memory.last.get(&key).map(|last| last.pause(shortest).saturating_sub(last.at.elapsed()));
             (rest, memory.owed.remove(&key))
         };
         let looked = self.reconciler.refresh(&key, settling, rest, &self.pace).await;
@@ -80,8 +103,9 @@ impl Refreshes<'_> {
                 memory.owed.extend(settling.then(|| key.clone()));
                 Some(rest)
             }
-            Ok(Looked::Refreshed) => {
-                memory.last.insert(key.clone(), Instant::now());
+            Ok(Looked::Refreshed { is_repeated }) => {
+                let before = memory.last.get(&key).filter(|_| is_repeated).map_or(0, |last| last.repeats + 1);
+                memory.last.insert(key.clone(), Last { at: Instant::now(), repeats: before });
                 None
             }
             Err(error) => {
@@ -125,7 +149,10 @@ impl Pace {
 /// What came of looking at a workload.
 enum Looked {
     Nothing,
-    Refreshed,
+    Refreshed {
+        /// The same refresh was requested before, without effect.
+        is_repeated: bool,
+    },
     /// A refresh may be due, and the last one was too short a time ago.
     TooSoon {
         rest: Duration,
@@ -188,7 +215,7 @@ impl Reconciler {
             Cause::Settle => RefreshCause::Settle,
             Cause::OnChange => RefreshCause::OnChange,
         });
-        Ok(Looked::Refreshed)
+        Ok(Looked::Refreshed { is_repeated: refresh.is_repeated })
     }
 
     /// A source as it is now; `None` for one that is missing, or never pinned.
@@ -208,6 +235,14 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+
+    #[test]
+    fn a_refresh_without_effect_is_requested_ever_later() {
+        let pause = |repeats| Last { at: std::time::Instant::now(), repeats }.pause(Duration::from_secs(30)).as_secs();
+        assert_eq!([0, 1, 2, 6, 7, 99].map(pause), [30, 60, 120, 1920, 3600, 3600]);
+        let unlimited = |repeats| Last { at: std::time::Instant::now(), repeats }.pause(Duration::ZERO).as_secs();
+        assert_eq!([0, 1, 2].map(unlimited), [0, 2, 4], "with --min-interval=0");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn refreshes_keep_their_distance() {

@@ -1,10 +1,10 @@
 //! Snapshots that somebody deleted, or took the owners from: made again and owned again, or told.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{
     ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use testcluster::wait_for;
@@ -17,6 +17,10 @@ tests! {
     Shared a_lost_snapshot_of_an_old_revision_is_told_and_stops_nothing,
     Shared owner_references_that_were_taken_away_come_back,
     Shared a_restore_of_everything_under_new_uids_is_owned_again,
+    Shared a_snapshot_that_is_deleted_again_and_again_comes_back_each_time,
+    Shared a_snapshot_whose_recreation_fails_comes_back_once_it_can,
+    Shared what_is_deleted_in_the_foreground_is_not_healed,
+    Shared a_workload_that_is_deleted_in_the_foreground_and_applied_again_is_not_healed,
 }
 
 /// A workload that has been rolled out with each of the values.
@@ -157,6 +161,117 @@ async fn a_restore_of_everything_under_new_uids_is_owned_again(world: &World) ->
     assert_eq!(web.value().await?, "v1");
     wait_for("no third revision", SOON, async || Ok((web.replica_sets().await?.len() == 2).then_some(()))).await?;
     shop.wait_owned().await
+}
+
+async fn wait_back(shop: &Shop<'_>, name: &str, before: Option<String>) -> Result<()> {
+    wait_for(&format!("{name} to be back"), SOON, async || {
+        let found = shop.api::<ConfigMap>().get_opt(name).await?;
+        Ok(found.filter(|found| found.uid() != before).map(drop))
+    })
+    .await
+}
+
+async fn a_snapshot_that_is_deleted_again_and_again_comes_back_each_time(world: &World) -> Result<()> {
+    let shop = world.shop("again").await?;
+    rolled_out(&shop, Kind::Deployment, &["v1"]).await?;
+    let name = shop.deployment("web").name().await?;
+    for _ in 0..3 {
+        let before = shop.configmap(&name).await?.uid();
+        shop.run(&format!("delete configmap {name}")).await?;
+        wait_back(&shop, &name, before).await?;
+    }
+    shop.wait_owned().await
+}
+
+/// A quota stands for every reason for which a creation can fail for a while.
+async fn a_snapshot_whose_recreation_fails_comes_back_once_it_can(world: &World) -> Result<()> {
+    let shop = world.shop("quota").await?;
+    rolled_out(&shop, Kind::Deployment, &["v1"]).await?;
+    let name = shop.deployment("web").name().await?;
+    shop.set_quota("count/configmaps", 1).await?;
+    let mark = shop.mark().await?;
+    shop.run(&format!("delete configmap {name}")).await?;
+    wait_for("the creation to be rejected", SOON, async || {
+        let writes = shop.since(&mark).await?.writes();
+        let is_rejected = |write: &String| write.starts_with("create configmaps/") && write.ends_with(": 403");
+        Ok(writes.iter().any(is_rejected).then_some(()))
+    })
+    .await?;
+    shop.run("delete resourcequota few").await?;
+    wait_back(&shop, &name, None).await?;
+    shop.wait_owned().await
+}
+
+/// A finalizer keeps the pods, as if they took long to stop: Kubernetes deletes the snapshots while the Deployment, its
+/// ReplicaSets and its pods are still there.
+async fn what_is_deleted_in_the_foreground_is_not_healed(world: &World) -> Result<()> {
+    let shop = world.shop("foreground").await?;
+    let slow = manifest::workload(Kind::Deployment, "slow").uses("app-config").with(|object| {
+        object["spec"]["template"]["metadata"]["finalizers"] = json!(["test.example/slow"]);
+    });
+    let mut snapshots = Vec::new();
+    for value in ["v1", "v2"] {
+        shop.apply([configmap("app-config", value), slow.json()]).await?;
+        wait_for("the pods to run", SOON, async || {
+            let ready = shop.deployment("slow").data().await?["status"]["updatedReplicas"].as_i64();
+            Ok((ready == Some(1)).then_some(()))
+        })
+        .await?;
+        snapshots.push(shop.deployment("slow").name().await?);
+    }
+    shop.wait_owned().await?;
+    let mark = shop.mark().await?;
+    shop.run("delete deployment slow --cascade=foreground --wait=false").await?;
+    wait_for("the snapshots to be deleted", SOON, async || Ok(shop.snapshots().await?.is_empty().then_some(())))
+        .await?;
+    assert!(shop.deployment("slow").exists().await?, "the pods are not slow");
+
+    // Whatever confpin does for what was deleted before, it does for this one too.
+    let witness = manifest::workload(Kind::Deployment, "web").uses("app-config").replicas(0);
+    shop.apply([witness.json()]).await?;
+    let web = shop.deployment("web");
+    web.wait_rolled_out().await?;
+    let name = web.name().await?;
+    let healed = shop.configmap(&name).await?.uid();
+    wait_for("the witness to be owned", SOON, async || {
+        Ok((!owner_names(&shop.configmap(&name).await?).is_empty()).then_some(()))
+    })
+    .await?;
+    shop.run(&format!("delete configmap {name}")).await?;
+    web.wait_event("Healed", &name).await?;
+    wait_back(&shop, &name, healed).await?;
+
+    let made = shop.since(&mark).await?.writes();
+    let of_the_deleted = made.iter().filter(|write| write.starts_with(&format!("create configmaps/{}", snapshots[0])));
+    assert_eq!(of_the_deleted.count(), 0, "{made:?}");
+    assert!(!shop.has_event("slow", "Healed").await? && !shop.has_event("slow", "SnapshotLost").await?);
+    finish_pods(&shop).await?;
+    wait_for("the Deployment to be gone", SOON, async || Ok((!shop.deployment("slow").exists().await?).then_some(())))
+        .await?;
+    shop.run("delete deployment web --cascade=foreground").await?;
+    wait_for("nothing to be left", SOON, async || Ok(shop.snapshots().await?.is_empty().then_some(()))).await
+}
+
+/// Takes the finalizer from all pods.
+async fn finish_pods(shop: &Shop<'_>) -> Result<()> {
+    let pods = shop.api::<Pod>();
+    for pod in pods.list(&ListParams::default()).await? {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        pods.patch(&pod.name_any(), &PatchParams::default(), &patch).await?;
+    }
+    Ok(())
+}
+
+async fn a_workload_that_is_deleted_in_the_foreground_and_applied_again_is_not_healed(world: &World) -> Result<()> {
+    const ROUNDS: usize = 20;
+    let shop = world.shop("reapplied").await?;
+    for _ in 0..ROUNDS {
+        rolled_out(&shop, Kind::Deployment, &["v1"]).await?;
+        shop.run("delete deployment web --cascade=foreground").await?;
+    }
+    rolled_out(&shop, Kind::Deployment, &["v1"]).await?;
+    assert!(!shop.has_event("web", "Healed").await? && !shop.has_event("web", "SnapshotLost").await?);
+    Ok(())
 }
 
 fn is_ours(object: &Value) -> bool {

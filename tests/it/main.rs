@@ -51,6 +51,7 @@ mod rollback;
 mod rolling_update;
 mod scale;
 mod serving;
+mod settling;
 mod sharing;
 mod strategies;
 mod support;
@@ -109,6 +110,7 @@ fn main() -> ExitCode {
         rolling_update::TESTS,
         scale::TESTS,
         serving::TESTS,
+        settling::TESTS,
         sharing::TESTS,
         strategies::TESTS,
         telling::TESTS,

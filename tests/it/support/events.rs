@@ -5,7 +5,17 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
 use testcluster::wait_for;
 
-use super::{SOON, Workload};
+use super::{SOON, Shop, Workload};
+
+impl Shop<'_> {
+    /// Whether an object of this name has an Event of this reason.
+    pub async fn has_event(&self, name: &str, reason: &str) -> Result<bool> {
+        let events = self.api::<Event>().list(&ListParams::default()).await?.items;
+        Ok(events.iter().any(|event| {
+            event.involved_object.name.as_deref() == Some(name) && event.reason.as_deref() == Some(reason)
+        }))
+    }
+}
 
 impl Workload<'_> {
     /// Waits for an Event of this reason on it whose text has `part`.
