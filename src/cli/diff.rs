@@ -11,10 +11,9 @@ use super::workload::{Around, WorkloadArgs};
 use super::{End, Error, gaps};
 use crate::cluster::Cluster;
 use crate::inspect::difference::{Bytes, KeyDiff, Side, SourceDiff, Version, differences};
-use crate::inspect::foresee::{Sources, workload};
+use crate::inspect::foresee::{Sources, renamed, workload};
 use crate::inspect::history::Role;
 use crate::pin::content::Content;
-use crate::pin::decision::renamed;
 use crate::pin::exempt::Exemptions;
 use crate::pin::meta;
 use crate::pin::record::Record;
@@ -99,7 +98,7 @@ pub async fn run(args: Args) -> Result<End, Error> {
 
 async fn side(around: &Around, point: Point, exemptions: &Exemptions) -> Result<Side> {
     let kind = around.target.kind;
-    let own = kind.template.iter().fold(&around.object.data, |value, field| &value[*field]);
+    let own = kind.template_of(&around.object.data);
     let with_role = |role: Role| around.revisions.iter().find(|revision| revision.roles.contains(&role));
     let template = match point {
         // A Rollout that refers to a Deployment has no template of its own, and its newest ReplicaSet has it.
@@ -122,7 +121,7 @@ async fn side(around: &Around, point: Point, exemptions: &Exemptions) -> Result<
     let mut side = Side::new();
     if point == Point::Next {
         // As a creation, so that no rule but the fourth applies: a changed template that is no rollback's.
-        let new = workload(&around.object).with_context(|| format!("failed to read {}", around.target))?;
+        let new = workload(kind, &around.object).with_context(|| format!("failed to read {}", around.target))?;
         let opted_out = around.facts.namespace(namespace).opts_out;
         let request = Request { kind, name: around.target.name.clone(), new, old: None, namespace_opts_out: opted_out };
         let sources = Sources { cluster: Some(cluster), applied: &<_>::default() };

@@ -2,9 +2,8 @@
 
 use crate::cluster::{Cluster, Error};
 use crate::pin::kinds::ROLLOUT;
-use crate::pin::objects::{WorkloadState, label_selector};
+use crate::pin::objects::WorkloadState;
 use crate::pin::request::Request;
-use crate::pin::template;
 use crate::pin::uid::Uid;
 
 impl Cluster {
@@ -14,10 +13,9 @@ impl Cluster {
     /// # Errors
     /// When the API server refuses or cannot be asked.
     pub async fn is_rollback(&self, namespace: &str, request: &Request) -> Result<bool, Error> {
-        let selector = label_selector(&request.new.spec["selector"]);
         let uid = request.old.as_ref().and_then(|old| old.metadata.uid.as_deref()).map(Uid::from);
-        let wanted = template::digest(request.template());
-        let holders = self.holders(namespace, selector.as_deref()).await?;
+        let wanted = request.template().digest();
+        let holders = self.holders(namespace, request.new.selector.as_deref()).await?;
         let equal = holders.iter().filter(|holder| holder.template == wanted);
         for controller in equal.filter_map(|holder| holder.controller.as_ref()) {
             if uid.as_ref() == Some(&controller.uid) {

@@ -30,7 +30,7 @@ impl Seen {
     /// Reads what is used of `object`.
     #[must_use]
     pub fn new(kind: &'static WorkloadKind, object: &DynamicObject) -> Self {
-        let template = kind.template.iter().fold(&object.data, |value, field| &value[*field]);
+        let template = kind.template_of(&object.data);
         Self { state: WorkloadState::new(kind, object), references: references(template) }
     }
 

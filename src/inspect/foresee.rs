@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DynamicObject;
+use serde_json::Value;
 
 use crate::cluster::{self, Cluster};
-use crate::pin::decision::{Assessment, Decision, Facts, assess};
+use crate::pin::decision::{Assessment, Decision, Facts, Rename, assess};
 use crate::pin::exempt::Exemptions;
+use crate::pin::kinds::WorkloadKind;
 use crate::pin::request::{Request, Workload};
 use crate::pin::snapshot::Source;
 use crate::reconcile::index::Key;
@@ -98,7 +100,18 @@ impl Sources<'_> {
 
 /// A stored workload as admission sees it.
 #[must_use]
-pub fn workload(object: &DynamicObject) -> Option<Workload> {
-    let metadata = serde_json::from_value(serde_json::to_value(&object.metadata).ok()?).ok()?;
-    Some(Workload { metadata, spec: object.data["spec"].clone() })
+pub fn workload(kind: &'static WorkloadKind, object: &DynamicObject) -> Option<Workload> {
+    Workload::of(kind, &serde_json::to_value(object).ok()?).ok()
+}
+
+/// A pod template with the names changed.
+#[must_use]
+pub fn renamed(template: &Value, renames: &[Rename]) -> Value {
+    let mut template = template.clone();
+    for rename in renames {
+        if let Some(name) = template.pointer_mut(&rename.pointer) {
+            *name = Value::String(rename.to.clone());
+        }
+    }
+    template
 }

@@ -11,12 +11,11 @@ use crate::cluster::{self, Cluster};
 use crate::inspect::apply::{LAST_APPLIED, applied, differing_fields};
 use crate::inspect::difference::{Side, SourceDiff, Version, differences};
 use crate::inspect::facts::{Facts, Seen};
-use crate::inspect::foresee::{self, Sources, workload};
+use crate::inspect::foresee::{self, Sources, renamed};
 use crate::inspect::manifests::{self, File, Object};
 use crate::inspect::render::brought;
 use crate::inspect::target::title;
 use crate::pin::content::Content;
-use crate::pin::decision::renamed;
 use crate::pin::exempt::Exemptions;
 use crate::pin::kinds::WorkloadKind;
 use crate::pin::meta;
@@ -149,7 +148,7 @@ impl<'a> Previewer<'a> {
             for workload in &facts.workloads {
                 let id = (namespace.to_owned(), title(workload.state.kind, &workload.state.name));
                 if !seen.contains(&id) && self.follows(workload) {
-                    previews.push(self.following(workload).await?);
+                    previews.extend(self.following(workload).await?);
                 }
             }
         }
@@ -160,31 +159,28 @@ impl<'a> Previewer<'a> {
         let namespace = object.namespace().unwrap_or(self.namespace);
         let wrong = || Error::from(file.wrong(object, kind.kind));
         let stored = self.cluster.workload_object(kind, namespace, object.name()).await?;
-        let old: Option<Workload> = match &stored {
-            Some(stored) => Some(workload(stored).ok_or_else(wrong)?),
-            None => None,
-        };
-        let mut new: Workload = serde_json::from_value(object.value.clone()).map_err(|_| wrong())?;
+        let old = stored.as_ref().map(serde_json::to_value).transpose().map_err(|_| wrong())?;
+        let mut new = object.value.clone();
         if let Some(old) = &old {
-            let last = old.annotation(LAST_APPLIED).and_then(|text| serde_json::from_str::<Value>(text).ok());
-            let last = last.unwrap_or_default();
-            new.spec = applied(kind, &old.spec, &new.spec, &last["spec"]);
-            let mut annotations = old.metadata.annotations.clone().unwrap_or_default();
-            annotations.extend(new.metadata.annotations.take().into_iter().flatten());
-            new.metadata.annotations = Some(annotations);
+            let last = old["metadata"]["annotations"][LAST_APPLIED].as_str();
+            let last = last.and_then(|text| serde_json::from_str::<Value>(text).ok()).unwrap_or_default();
+            new["spec"] = applied(kind, &old["spec"], &new["spec"], &last["spec"]);
+            new["metadata"]["annotations"] = applied_annotations(old, &new, &last);
         }
-        self.decided(kind, namespace, object.name(), old, new).await
+        self.decided(kind, namespace, object.name(), old, new).await?.ok_or_else(wrong)
     }
 
-    /// The decision about a request that admission would get.
+    /// The decision about a request that admission would get; `None` if an object does not have the shape of a workload.
     async fn decided(
         &self,
         kind: &'static WorkloadKind,
         namespace: &str,
         name: &str,
-        old: Option<Workload>,
-        new: Workload,
-    ) -> Result<Preview, Error> {
+        old_object: Option<Value>,
+        new_object: Value,
+    ) -> Result<Option<Preview>, Error> {
+        let Ok(new) = Workload::of(kind, &new_object) else { return Ok(None) };
+        let Ok(old) = old_object.as_ref().map(|old| Workload::of(kind, old)).transpose() else { return Ok(None) };
         let facts = self.facts(namespace);
         let off = !facts.enabled || facts.opts_out || new.metadata.annotations.as_ref().is_some_and(meta::opts_out);
         let request = Request { kind, name: name.to_owned(), new, old, namespace_opts_out: facts.opts_out };
@@ -194,8 +190,8 @@ impl<'a> Previewer<'a> {
             false => None,
         };
         let renames = foreseen.as_ref().map(|foreseen| foreseen.decision.renames.as_slice()).unwrap_or_default();
-        let template = renamed(request.template(), renames);
-        let before = request.old_template();
+        let template = renamed(kind.template_of(&new_object), renames);
+        let before = old_object.as_ref().map(|old| kind.template_of(old));
         let changed = before.map(|before| differing_fields(before, &template));
         let effect = match &changed {
             None => Effect::Created,
@@ -213,7 +209,7 @@ impl<'a> Previewer<'a> {
         let made = foreseen.as_ref().map(|foreseen| foreseen.snapshots.clone()).unwrap_or_default();
         let to = self.side(namespace, &template, Some(&request.new), &made, true).await?;
         let warnings = foreseen.iter().flat_map(|foreseen| &foreseen.decision.warnings).map(ToString::to_string);
-        Ok(Preview {
+        Ok(Some(Preview {
             namespace: namespace.to_owned(),
             workload: title(kind, name),
             effect,
@@ -221,7 +217,7 @@ impl<'a> Previewer<'a> {
             configuration: differences(&from, &to),
             live: off && !references(&template).is_empty(),
             warnings: warnings.collect(),
-        })
+        }))
     }
 
     /// What a template names: as it is in the cluster, or as it will be.
@@ -272,15 +268,28 @@ impl<'a> Previewer<'a> {
     }
 
     /// The decision about the refresh of a workload that is not in the files.
-    async fn following(&self, seen: &Seen) -> Result<Preview, Error> {
+    async fn following(&self, seen: &Seen) -> Result<Option<Preview>, Error> {
         let state = &seen.state;
         let object = self.cluster.workload_object(state.kind, &state.namespace, &state.name).await?;
-        let old = object.as_ref().and_then(workload).unwrap_or_default();
+        let old = object.as_ref().and_then(|object| serde_json::to_value(object).ok());
+        // It was deleted since it was listed.
+        let Some(old) = old else { return Ok(None) };
         let mut new = old.clone();
-        let annotations = new.metadata.annotations.get_or_insert_default();
-        annotations.insert(meta::REFRESH.to_owned(), "preview".to_owned());
+        new["metadata"]["annotations"][meta::REFRESH] = "preview".into();
         let preview = self.decided(state.kind, &state.namespace, &state.name, Some(old), new).await?;
-        let rolls = preview.effect == Effect::Rolls;
-        Ok(Preview { effect: if rolls { Effect::Follows } else { preview.effect }, ..preview })
+        Ok(preview.map(|preview| {
+            let rolls = preview.effect == Effect::Rolls;
+            Preview { effect: if rolls { Effect::Follows } else { preview.effect }, ..preview }
+        }))
     }
+}
+
+/// The annotations that an apply leaves: those of the manifest, and those of others; without those that the manifest of the
+/// last apply had and this one has not.
+fn applied_annotations(old: &Value, new: &Value, last: &Value) -> Value {
+    let of = |object: &Value| object["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+    let (mut annotations, new, last) = (of(old), of(new), of(last));
+    annotations.retain(|key, _| new.contains_key(key) || !last.contains_key(key));
+    annotations.extend(new);
+    Value::Object(annotations)
 }

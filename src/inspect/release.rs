@@ -46,7 +46,7 @@ pub async fn step(
     kind: &'static WorkloadKind,
     object: &DynamicObject,
 ) -> Result<Option<Step>, foresee::Error> {
-    let Some(stored) = workload(object) else { return Ok(None) };
+    let Some(stored) = workload(kind, object) else { return Ok(None) };
     let mut new = stored.clone();
     new.metadata.annotations.get_or_insert_default().insert(meta::PIN.to_owned(), meta::DISABLED.to_owned());
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();

@@ -79,8 +79,7 @@ pub async fn render(files: &[File], exemptions: &Exemptions) -> Result<Rendered,
             let Some(kind) = object.workload_kind() else { continue };
             let namespace = object.namespace().unwrap_or_default();
             let workload = title(kind, object.name());
-            let new: Workload =
-                serde_json::from_value(object.value.clone()).map_err(|_| file.wrong(object, kind.kind))?;
+            let new = Workload::of(kind, &object.value).map_err(|_| file.wrong(object, kind.kind))?;
             let namespace_opts_out = opted_out.contains(namespace);
             let request = Request { kind, name: object.name().to_owned(), new, old: None, namespace_opts_out };
             let foreseen = sources.foresee(namespace, &request, exemptions).await;

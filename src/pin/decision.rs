@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use serde_json::Value;
 
 use crate::pin::exempt::Exemptions;
 use crate::pin::meta;
 use crate::pin::record::Record;
-use crate::pin::references::{self, Reference, references};
+use crate::pin::references::Reference;
 use crate::pin::request::Request;
 use crate::pin::snapshot::{self, Source};
+use crate::pin::template::Template;
 use crate::pin::warning::Warning;
 
 /// What can be said of a request before any ConfigMap has been read.
@@ -36,8 +36,8 @@ pub enum Assessment<'a> {
 pub fn assess<'a>(request: &'a Request, exemptions: &'a Exemptions) -> Assessment<'a> {
     let opted_out = request.namespace_opts_out || request.new.metadata.annotations.as_ref().is_some_and(meta::opts_out);
     let wanted = |name: &str| !exemptions.name(name) && (!opted_out || snapshot::looks_like_one(name));
-    let references: Vec<_> =
-        references(request.template()).into_iter().filter(|reference| wanted(&reference.name)).collect();
+    let references = request.template().references().iter().filter(|reference| wanted(&reference.name));
+    let references: Vec<_> = references.cloned().collect();
     if references.is_empty() {
         return Assessment::NoReferences;
     }
@@ -84,7 +84,7 @@ impl Question<'_> {
     /// mostly ends with them, so to read them along with the names saves a round of reading.
     #[must_use]
     pub fn likely_snapshots(&self) -> BTreeSet<String> {
-        let stored = self.request.old_template().map(references::names).unwrap_or_default();
+        let stored = self.request.old_template().map(Template::names).unwrap_or_default();
         let is_likely = |name: &String| self.references.iter().any(|it| snapshot::may_be_of(name, &it.name));
         stored.into_iter().filter(is_likely).collect()
     }
@@ -205,9 +205,9 @@ impl Question<'_> {
     /// The candidates that the stored or the new template names first: where a foreign object once forced a longer
     /// name, the workload stays with it.
     fn in_order_of_preference(&self, candidates: impl IntoIterator<Item = String>) -> Vec<String> {
-        let mut named = references::names(self.request.template());
+        let mut named = self.request.template().names();
         if let Some(old) = self.request.old_template() {
-            named.extend(references::names(old));
+            named.extend(old.names());
         }
         let (mut first, rest): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|name| named.contains(name));
         first.extend(rest);
@@ -328,7 +328,7 @@ impl Plan<'_> {
             .collect();
 
         let changes_template =
-            self.request.old_template().is_none_or(|old| *old != renamed(self.request.template(), &renames));
+            self.request.old_template().is_none_or(|old| *old != self.request.template().renamed(&renames));
         let record = Some(self.record.text())
             .filter(|text| !self.record.0.is_empty() && self.request.new.annotation(meta::RECORD) != Some(text));
         Decision {
@@ -354,18 +354,6 @@ impl Plan<'_> {
             () => Outcome::Current,
         }
     }
-}
-
-/// `template` with the names changed.
-#[must_use]
-pub fn renamed(template: &Value, renames: &[Rename]) -> Value {
-    let mut template = template.clone();
-    for rename in renames {
-        if let Some(name) = template.pointer_mut(&rename.pointer) {
-            *name = Value::String(rename.to.clone());
-        }
-    }
-    template
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The table of workload kinds. A new kind is one row here; the webhook configuration, the watches and the
 //! roles are made from it.
 
+use serde_json::Value;
+
 /// One kind of object that has a pod template and that admission pins.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkloadKind {
@@ -78,6 +80,12 @@ impl WorkloadKind {
     #[must_use]
     pub fn qualified(&self) -> String {
         format!("{}.{}", self.kind, self.group)
+    }
+
+    /// The pod template of an object; `null` where there is none.
+    #[must_use]
+    pub fn template_of<'a>(&self, object: &'a Value) -> &'a Value {
+        self.template.iter().fold(object, |value, field| &value[*field])
     }
 
     /// JSON pointer of the pod template from the object's root, `/spec/template`.

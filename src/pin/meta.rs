@@ -43,6 +43,9 @@ pub const FIELD_MANAGER: &str = "confpin";
 /// Field manager of the writes that people ask for by `kubectl confpin`.
 pub const CLI_FIELD_MANAGER: &str = "kubectl-confpin";
 
+/// The annotations of confpin on workloads.
+pub const OWN: [&str; 4] = [PIN, RECORD, REFRESH, ROLLOUT];
+
 /// Whether `annotations` opt their object out of pinning.
 #[must_use]
 pub fn opts_out(annotations: &std::collections::BTreeMap<String, String>) -> bool {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::api::{DynamicObject, ObjectMeta};
 use kube::core::Selector;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::pin::kinds::{self, CurrentHolder, DEPLOYMENT, ROLLOUT, ROLLOUT_HASH_LABEL, WorkloadKind};
 use crate::pin::meta;
-use crate::pin::references;
-use crate::pin::template::{self, TemplateDigest};
+use crate::pin::template::{Template, TemplateDigest};
 use crate::pin::uid::Uid;
 
 /// A workload as the API server stores it.
@@ -55,7 +55,7 @@ impl WorkloadState {
     #[must_use]
     pub fn new(kind: &'static WorkloadKind, object: &DynamicObject) -> Self {
         let (meta, data) = (&object.metadata, &object.data);
-        let template = kind.template.iter().fold(data, |value, field| &value[*field]);
+        let template = Template::of(kind.template_of(data));
         let reference = &data["spec"]["workloadRef"];
         let status = &data["status"];
         Self {
@@ -68,14 +68,17 @@ impl WorkloadState {
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             deleting: meta.deletion_timestamp.is_some(),
             annotations: own_annotations(meta),
-            configmaps: references::names(template).into_iter().map(Arc::from).collect(),
-            template: template::digest(template),
+            configmaps: template.names().into_iter().map(Arc::from).collect(),
+            template: template.digest(),
             pod_hash: text(&status["currentPodHash"]).map(Box::from),
             workload_ref: text(&reference["name"])
                 .filter(|_| reference["kind"] == DEPLOYMENT.kind && *kind == ROLLOUT)
                 .map(Arc::from),
             observed_workload_generation: number(&status["workloadObservedGeneration"]),
-            selector: label_selector(&data["spec"]["selector"]).map(Box::from),
+            selector: LabelSelector::deserialize(&data["spec"]["selector"])
+                .ok()
+                .and_then(label_selector)
+                .map(Box::from),
         }
     }
 
@@ -154,7 +157,7 @@ impl Holder {
     #[must_use]
     pub fn new(object: &DynamicObject) -> Self {
         let meta = &object.metadata;
-        let template = &object.data["spec"]["template"];
+        let template = Template::of(&object.data["spec"]["template"]);
         let mut owners = meta.owner_references.iter().flatten();
         Self {
             namespace: meta.namespace.as_deref().unwrap_or_default().into(),
@@ -163,8 +166,8 @@ impl Holder {
             deleting: meta.deletion_timestamp.is_some(),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             controller: owners.find(|owner| owner.controller == Some(true)).map(Controller::new),
-            configmaps: references::names(template).into_iter().map(Arc::from).collect(),
-            template: template::digest(template),
+            configmaps: template.names().into_iter().map(Arc::from).collect(),
+            template: template.digest(),
             pod_hash: meta
                 .labels
                 .as_ref()
@@ -223,14 +226,12 @@ impl NamespaceFacts {
 
 fn own_annotations(meta: &ObjectMeta) -> Box<[(&'static str, Box<str>)]> {
     let value = |key| meta.annotations.as_ref().and_then(|annotations| annotations.get(key));
-    let own = [meta::PIN, meta::RECORD, meta::REFRESH, meta::ROLLOUT];
-    own.into_iter().filter_map(|key| Some((key, value(key)?.as_str().into()))).collect()
+    meta::OWN.into_iter().filter_map(|key| Some((key, value(key)?.as_str().into()))).collect()
 }
 
 /// A selector as the API server takes it in a query; `None` for one that cannot be read.
 #[must_use]
-pub fn label_selector(selector: &Value) -> Option<String> {
-    let selector: LabelSelector = serde_json::from_value(selector.clone()).ok()?;
+pub fn label_selector(selector: LabelSelector) -> Option<String> {
     Some(Selector::try_from(selector).ok()?.to_string())
 }
 

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use crate::pin::kinds::{DEPLOYMENT, ROLLOUT};
     use crate::pin::objects::Controller;
-    use crate::pin::template;
+    use crate::pin::template::Template;
 
     fn time(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_000_000 + seconds).expect("a time")
@@ -156,7 +156,7 @@ mod tests {
             deleting: false,
             annotations: <_>::default(),
             configmaps: <_>::default(),
-            template: template::digest(&json!({"current": true})),
+            template: Template::of(&json!({"current": true})).digest(),
             pod_hash: None,
             workload_ref: None,
             observed_workload_generation: 0,
@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn old_holder(uid: &str) -> Holder {
-        Holder { template: template::digest(&json!({})), ..holder(uid) }
+        Holder { template: Template::of(&json!({})).digest(), ..holder(uid) }
     }
 
     fn claim() -> Claim {

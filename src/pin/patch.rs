@@ -68,7 +68,7 @@ mod tests {
     use crate::pin::kinds::DEPLOYMENT;
 
     fn apply(object: &Value, record: Option<&str>) -> Value {
-        let workload: Workload = serde_json::from_value(object.clone()).expect("a workload");
+        let workload = Workload::of(&DEPLOYMENT, object).expect("a workload");
         let rename = Rename { pointer: "/spec/volumes/0/configMap/name".into(), from: "a".into(), to: "a-1".into() };
         let mut patched = object.clone();
         json_patch::patch(&mut patched, &patch(&DEPLOYMENT, &workload, &[rename], record)).expect("the patch applies");
@@ -83,7 +83,7 @@ mod tests {
                 "spec": {"template": {"spec": {"volumes": [{"configMap": {"name": name}}]}}},
             })
         };
-        let workload: Workload = serde_json::from_value(object("a-1", "u")).expect("a workload");
+        let workload = Workload::of(&DEPLOYMENT, &object("a-1", "u")).expect("a workload");
         let rename = Rename { pointer: "/spec/volumes/0/configMap/name".into(), from: "a-1".into(), to: "a".into() };
         let patch = release(&DEPLOYMENT, &workload, &[rename]);
         let mut patched = object("a-1", "u");

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::pin::template::Template;
+
 /// One place that names a ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
@@ -17,64 +19,72 @@ pub struct Reference {
     pub keys: BTreeSet<String>,
 }
 
-/// Lists the references of a pod template, in the order of the template.
+/// A place of a pod template that references a ConfigMap.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The fields from the template's root to the object with the `name`; `*` is each item of a list.
+    pub(crate) path: &'static [&'static str],
+    /// The field that says which keys are used: a list of objects with a `key`, or one key. Without it, all are.
+    pub(crate) keys: Option<&'static str>,
+    /// Order among the places: by the list, then by its items, then by this, then by the inner list's items.
+    pub(crate) order: [usize; 2],
+}
+
+impl Place {
+    /// The JSON pointer of the name, with these indexes of the lists on the path.
+    pub(crate) fn pointer(&self, indexes: [usize; 2]) -> String {
+        let mut indexes = indexes.into_iter();
+        let mut pointer = String::new();
+        for step in self.path {
+            pointer.push('/');
+            if *step == "*" {
+                pointer.push_str(&indexes.next().unwrap_or_default().to_string());
+            } else {
+                pointer.push_str(step);
+            }
+        }
+        pointer + "/name"
+    }
+}
+
+/// Every place of a pod template that can reference a ConfigMap
+/// (<https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/>), except ephemeral containers, which a
+/// template cannot have. Native sidecars are init containers.
+pub(crate) const PLACES: [Place; 6] = [
+    Place { path: &["spec", "volumes", "*", "configMap"], keys: Some("items"), order: [0, 0] },
+    Place {
+        path: &["spec", "volumes", "*", "projected", "sources", "*", "configMap"],
+        keys: Some("items"),
+        order: [0, 1],
+    },
+    Place { path: &["spec", "initContainers", "*", "envFrom", "*", "configMapRef"], keys: None, order: [1, 0] },
+    Place {
+        path: &["spec", "initContainers", "*", "env", "*", "valueFrom", "configMapKeyRef"],
+        keys: Some("key"),
+        order: [1, 1],
+    },
+    Place { path: &["spec", "containers", "*", "envFrom", "*", "configMapRef"], keys: None, order: [2, 0] },
+    Place {
+        path: &["spec", "containers", "*", "env", "*", "valueFrom", "configMapKeyRef"],
+        keys: Some("key"),
+        order: [2, 1],
+    },
+];
+
+/// Lists the references of a pod template: those of volumes, of init containers and of containers, each in the order of its
+/// list.
 ///
-/// Covers `volumes[].configMap`, `volumes[].projected.sources[].configMap`, and `envFrom[].configMapRef` and
-/// `env[].valueFrom.configMapKeyRef` of containers and init containers (so native sidecars too). Shapes that
-/// Kubernetes would refuse are passed over, it will say so better than we can; so are names that are no valid
-/// ConfigMap names, which also keeps them out of request paths.
+/// Shapes that Kubernetes would reject are ignored, since its own error is better than ours; so are names that are not valid
+/// names of ConfigMaps, which also keeps them out of request paths.
 #[must_use]
 pub fn references(template: &Value) -> Vec<Reference> {
-    let mut found = Vec::new();
-    let spec = &template["spec"];
-    for (i, volume) in items(&spec["volumes"]) {
-        push(&mut found, format!("/spec/volumes/{i}/configMap/name"), &volume["configMap"], "items");
-        for (j, source) in items(&volume["projected"]["sources"]) {
-            push(
-                &mut found,
-                format!("/spec/volumes/{i}/projected/sources/{j}/configMap/name"),
-                &source["configMap"],
-                "items",
-            );
-        }
-    }
-    for list in ["initContainers", "containers"] {
-        for (i, container) in items(&spec[list]) {
-            for (j, from) in items(&container["envFrom"]) {
-                push(&mut found, format!("/spec/{list}/{i}/envFrom/{j}/configMapRef/name"), &from["configMapRef"], "");
-            }
-            for (j, variable) in items(&container["env"]) {
-                push(
-                    &mut found,
-                    format!("/spec/{list}/{i}/env/{j}/valueFrom/configMapKeyRef/name"),
-                    &variable["valueFrom"]["configMapKeyRef"],
-                    "key",
-                );
-            }
-        }
-    }
-    found
+    Template::of(template).into_references()
 }
 
 /// The distinct ConfigMap names of a pod template.
 #[must_use]
 pub fn names(template: &Value) -> BTreeSet<String> {
-    references(template).into_iter().map(|reference| reference.name).collect()
-}
-
-fn items(list: &Value) -> impl Iterator<Item = (usize, &Value)> {
-    list.as_array().into_iter().flatten().enumerate()
-}
-
-/// `keys` names the field that says which keys are taken: a list of objects with a `key`, or one string.
-fn push(found: &mut Vec<Reference>, pointer: String, selector: &Value, keys: &str) {
-    let Some(name) = selector["name"].as_str().filter(|name| is_configmap_name(name)) else { return };
-    let keys = match selector.get(keys) {
-        Some(Value::String(key)) => BTreeSet::from([key.clone()]),
-        Some(Value::Array(list)) => list.iter().filter_map(|item| item["key"].as_str()).map(str::to_owned).collect(),
-        _ => BTreeSet::new(),
-    };
-    found.push(Reference { pointer, name: name.to_owned(), optional: selector["optional"] == true, keys });
+    Template::of(template).names()
 }
 
 /// Longest name of a ConfigMap, in bytes.

@@ -10,10 +10,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use json_patch::Patch;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::pin::kinds::{self, WorkloadKind};
 use crate::pin::references::is_configmap_name;
 use crate::pin::request::{Request, Workload};
+use crate::pin::template::{Limits, TOO_MUCH};
 use crate::pin::warning::Warning;
 
 /// The one version of the protocol that Kubernetes speaks since 1.22.
@@ -30,6 +32,9 @@ pub enum Error {
         /// Its column.
         column: usize,
     },
+    /// Its workload has more fields or references than one that could be stored.
+    #[error("the pod template has too many fields or references to ConfigMaps to be stored")]
+    TooMuch,
     /// It is a review of another version, or no review at all.
     #[error(
         "expected an AdmissionReview of {API_VERSION}; set admissionReviewVersions: [\"v1\"] in the webhook configuration"
@@ -45,17 +50,18 @@ pub enum Error {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Wire {
+struct Wire<'a> {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
     kind: String,
-    request: Option<WireRequest>,
+    #[serde(borrow)]
+    request: Option<WireRequest<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WireRequest {
+struct WireRequest<'a> {
     uid: String,
     kind: WireKind,
     #[serde(default)]
@@ -67,10 +73,11 @@ struct WireRequest {
     operation: String,
     #[serde(default)]
     dry_run: Option<bool>,
-    #[serde(default)]
-    object: Option<Workload>,
-    #[serde(default)]
-    old_object: Option<Workload>,
+    // Text, until it is known that the object matters.
+    #[serde(default, borrow)]
+    object: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    old_object: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -106,8 +113,7 @@ impl Review {
     /// # Errors
     /// When the body is no review that could be answered.
     pub fn parse(body: &[u8]) -> Result<Self, Error> {
-        let wire: Wire = serde_json::from_slice(body)
-            .map_err(|error| Error::Malformed { line: error.line(), column: error.column() })?;
+        let wire: Wire = serde_json::from_slice(body).map_err(malformed)?;
         if wire.api_version != API_VERSION || wire.kind != "AdmissionReview" {
             return Err(Error::Version);
         }
@@ -116,14 +122,29 @@ impl Review {
     }
 }
 
-impl WireRequest {
+/// Reads a workload, without more memory than its references need, whatever its text.
+fn read_workload(kind: &'static WorkloadKind, text: &RawValue) -> Result<Workload, Error> {
+    let mut reader = serde_json::Deserializer::from_str(text.get());
+    Workload::read(kind, Limits::REQUEST, &mut reader).map_err(|error| {
+        // The text of other errors may quote the body.
+        if error.to_string().starts_with(TOO_MUCH) { Error::TooMuch } else { malformed(error) }
+    })
+}
+
+fn malformed(error: serde_json::Error) -> Error {
+    Error::Malformed { line: error.line(), column: error.column() }
+}
+
+impl WireRequest<'_> {
     fn question(self) -> Result<Option<Question>, Error> {
         let Some(kind) = self.relevant_kind() else { return Ok(None) };
         let Some(new) = self.object else { return Ok(None) };
         // It becomes part of request paths.
         let namespace = self.namespace.filter(|name| is_configmap_name(name)).ok_or(Error::Namespace)?;
+        let new = read_workload(kind, new)?;
         let name = self.name.filter(|name| !name.is_empty()).or(new.metadata.name.clone()).unwrap_or_default();
         let old = self.old_object.filter(|_| self.operation == "UPDATE");
+        let old = old.map(|old| read_workload(kind, old)).transpose()?;
         let request = Request { kind, name, new, old, namespace_opts_out: false };
         Ok(Some(Question { namespace, dry_run: self.dry_run == Some(true), request }))
     }

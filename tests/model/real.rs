@@ -12,7 +12,7 @@ use confpin::pin::objects::{Controller, Holder as RealHolder, WorkloadState};
 use confpin::pin::ownership::{self, Judgement, Naming};
 use confpin::pin::snapshot::{Source, names};
 use confpin::pin::snapshot_state::SnapshotState;
-use confpin::pin::template::{self, TemplateDigest};
+use confpin::pin::template::{Template, TemplateDigest};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -158,7 +158,7 @@ fn workload_uid(workload: usize, uid: u8) -> String {
 }
 
 fn digest(template: u8) -> TemplateDigest {
-    template::digest(&json!({"number": template}))
+    Template::of(&json!({"number": template})).digest()
 }
 
 fn configmaps(template: u8) -> Box<[Arc<str>]> {

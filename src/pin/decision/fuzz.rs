@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::tests::Namespace;
 use super::*;
-use crate::pin::references::names;
+use crate::pin::references::{is_configmap_name, names, references};
+use crate::pin::template::Template;
 
 /// A piece of JSON, biased towards what stands in pod templates.
 #[derive(Debug, Clone, TypeGenerator)]
@@ -108,6 +109,76 @@ fn fuzz_the_reference_walk() {
         for reference in references(&template) {
             assert_eq!(template.pointer(&reference.pointer), Some(&json!(reference.name)));
         }
+    });
+}
+
+/// The walk in the plain way, over the whole tree.
+fn references_of_tree(template: &Value) -> Vec<Reference> {
+    fn items(list: &Value) -> impl Iterator<Item = (usize, &Value)> {
+        list.as_array().into_iter().flatten().enumerate()
+    }
+    fn push(found: &mut Vec<Reference>, pointer: String, selector: &Value, keys: &str) {
+        let Some(name) = selector["name"].as_str().filter(|name| is_configmap_name(name)) else { return };
+        let keys = match selector.get(keys) {
+            Some(Value::String(key)) => vec![key.clone()],
+            Some(Value::Array(list)) => {
+                list.iter().filter_map(|item| item["key"].as_str()).map(str::to_owned).collect()
+            }
+            _ => Vec::new(),
+        };
+        let (name, keys) = (name.to_owned(), keys.into_iter().collect());
+        found.push(Reference { pointer, name, optional: selector["optional"] == true, keys });
+    }
+    let (mut found, spec) = (Vec::new(), &template["spec"]);
+    for (i, volume) in items(&spec["volumes"]) {
+        push(&mut found, format!("/spec/volumes/{i}/configMap/name"), &volume["configMap"], "items");
+        for (j, source) in items(&volume["projected"]["sources"]) {
+            let pointer = format!("/spec/volumes/{i}/projected/sources/{j}/configMap/name");
+            push(&mut found, pointer, &source["configMap"], "items");
+        }
+    }
+    for list in ["initContainers", "containers"] {
+        for (i, container) in items(&spec[list]) {
+            for (j, from) in items(&container["envFrom"]) {
+                let pointer = format!("/spec/{list}/{i}/envFrom/{j}/configMapRef/name");
+                push(&mut found, pointer, &from["configMapRef"], "");
+            }
+            for (j, variable) in items(&container["env"]) {
+                let pointer = format!("/spec/{list}/{i}/env/{j}/valueFrom/configMapKeyRef/name");
+                push(&mut found, pointer, &variable["valueFrom"]["configMapKeyRef"], "key");
+            }
+        }
+    }
+    found
+}
+
+/// What two equal templates share, as a text: serde_json's maps are sorted (a test says so).
+fn canonical(template: &Value) -> String {
+    fn drop_empty(value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                map.values_mut().for_each(drop_empty);
+                let is_empty = |key: &str, value: &Value| ["labels", "metadata"].contains(&key) && *value == json!({});
+                map.retain(|key, value| !value.is_null() && !is_empty(key, value));
+            }
+            Value::Array(list) => list.iter_mut().for_each(drop_empty),
+            _ => {}
+        }
+    }
+    let mut template = template.clone();
+    drop_empty(&mut template);
+    template.to_string()
+}
+
+#[test]
+fn fuzz_the_template() {
+    check!().with_type::<(Piece, Piece)>().for_each(|(one, other)| {
+        let (one, other) = (one.value(), other.value());
+        let template = Template::of(&one);
+        assert_eq!(template.references(), references_of_tree(&one));
+        assert_eq!(template == Template::of(&other), canonical(&one) == canonical(&other));
+        let read: Template = serde_json::from_str(&one.to_string()).expect("JSON");
+        assert_eq!((&read, read.references()), (&template, template.references()));
     });
 }
 

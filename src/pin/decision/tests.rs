@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::pin::kinds::DEPLOYMENT;
 use crate::pin::patch::patch;
+use crate::pin::references::references;
 use crate::pin::request::Workload;
 
 /// The ConfigMaps of a namespace.
@@ -78,7 +79,7 @@ impl Namespace {
 }
 
 fn request(old: Option<&Value>, new: &Value) -> Request {
-    let workload = |value: &Value| serde_json::from_value::<Workload>(value.clone()).expect("a workload");
+    let workload = |value: &Value| Workload::of(&DEPLOYMENT, value).expect("a workload");
     Request {
         kind: &DEPLOYMENT,
         name: "web".into(),
